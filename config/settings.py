@@ -1,0 +1,311 @@
+"""Coalmine's settings, read from the environment; `.env.example` explains each variable.
+
+One file serves both shapes. With nothing set it is the embedded one: SQLite, an
+in-memory broker, everything in one process. `DATABASE_URL` and `REDIS_URL` make
+it the full-size one. A value that is not understood stops the start.
+"""
+
+import secrets
+from pathlib import Path
+
+from celery.schedules import schedule
+from django.core.exceptions import ImproperlyConfigured
+from django.urls import reverse_lazy
+from django.utils.translation import gettext_lazy as _
+
+from config import environment
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+environment.env.read_env(BASE_DIR / ".env")  # never overrides a variable that is set
+
+DATA_DIR = Path(environment.text("DATA_DIR", default=str(BASE_DIR / "var"))).absolute()
+DATA_DIR.mkdir(parents=True, exist_ok=True)
+
+DEBUG = environment.flag("DEBUG", default=False)
+
+# --- database ---------------------------------------------------------------
+
+DATABASE_URL = environment.url(
+    "DATABASE_URL",
+    default=f"sqlite:///{DATA_DIR / 'coalmine.sqlite3'}",
+    schemes=("sqlite", "postgres", "postgresql"),
+)
+DATABASES = {"default": environment.env.db_url_config(DATABASE_URL)}
+IS_EMBEDDED = DATABASES["default"]["ENGINE"].endswith("sqlite3")
+
+if IS_EMBEDDED:
+    # IMMEDIATE takes the write lock when a transaction begins: a deferred one
+    # that reads and then writes fails at once, however long the time-out.
+    DATABASES["default"]["OPTIONS"] = {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; "
+        "PRAGMA foreign_keys=ON;",
+    }
+else:
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    if environment.flag("DATABASE_POOL", default=False):
+        size = environment.whole("DATABASE_POOL_SIZE", default=8, low=1, high=200)
+        DATABASES["default"]["OPTIONS"] = {"pool": {"min_size": 1, "max_size": size}}
+        DATABASES["default"]["CONN_MAX_AGE"] = 0  # a pool keeps the connections itself
+    else:
+        DATABASES["default"]["CONN_MAX_AGE"] = environment.whole(
+            "CONN_MAX_AGE", default=60, low=0, high=86400
+        )
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- secrets and hosts ------------------------------------------------------
+
+
+def kept_secret(path: Path) -> str:
+    """The secret in this file; the first process makes it, readable by its owner only."""
+    try:
+        with open(path, "x", opener=owner_only) as file:
+            file.write(secrets.token_urlsafe(50))
+    except FileExistsError:
+        pass
+    secret = path.read_text().strip()
+    if len(secret) < 50:
+        raise ImproperlyConfigured(
+            f"{path} holds {len(secret)} characters, at least 50 are needed; remove it"
+        )
+    return secret
+
+
+def owner_only(path: str, flags: int) -> int:
+    import os
+
+    return os.open(path, flags, mode=0o600)
+
+
+SECRET_KEY = environment.text("SECRET_KEY")
+if not SECRET_KEY and (IS_EMBEDDED or DEBUG):
+    SECRET_KEY = kept_secret(DATA_DIR / "secret_key")
+if not SECRET_KEY:
+    raise ImproperlyConfigured(
+        "SECRET_KEY is not set; a PostgreSQL installation with DEBUG off needs one of its own "
+        "(any 50 random characters, the same in every process)"
+    )
+
+ALLOWED_HOSTS = environment.items("ALLOWED_HOSTS", default=("localhost", "127.0.0.1", "[::1]"))
+CSRF_TRUSTED_ORIGINS = environment.items("CSRF_TRUSTED_ORIGINS")
+if environment.flag("BEHIND_HTTPS_PROXY", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+    SECURE_HSTS_SECONDS = 31536000
+SESSION_COOKIE_HTTPONLY = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- applications -----------------------------------------------------------
+
+INSTALLED_APPS = [
+    "unfold",  # before django.contrib.admin, whose templates it replaces
+    "unfold.contrib.filters",
+    "unfold.contrib.forms",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "knox",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "fleet",
+    "rollouts",
+    "simulation",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.middleware.ContentSecurityPolicy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+LOGIN_URL = "admin:login"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+UNFOLD = {
+    "SITE_TITLE": "Coalmine",
+    "SITE_HEADER": "Coalmine",
+    "SITE_SUBHEADER": _("Firmware canary rollouts with evidence"),
+    "SITE_URL": reverse_lazy("admin:index"),
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+}
+
+# --- language and time ------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# --- static files -----------------------------------------------------------
+
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
+# The embedded shape serves files from where they are installed; an image collects them.
+WHITENOISE_USE_FINDERS = IS_EMBEDDED or DEBUG
+
+# --- REST -------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "config.pagination.CursorPagination",
+    "PAGE_SIZE": 100,
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "config.api.problem_handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+
+REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_TTL": None}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Coalmine",
+    "DESCRIPTION": "Firmware canary rollouts: inventory, version history, telemetry, evidence.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+# --- Celery -----------------------------------------------------------------
+
+REDIS_URL = environment.url("REDIS_URL", schemes=("redis", "rediss", "redis+socket"))
+CELERY_BROKER_URL = environment.url(
+    "CELERY_BROKER_URL",
+    default=REDIS_URL or "memory://localhost/",
+    schemes=("memory", "redis", "rediss", "redis+socket"),
+)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = (
+    {"polling_interval": 0.05}
+    if CELERY_BROKER_URL.startswith("memory:")
+    # A lost worker's messages come back after the visibility time-out; with the
+    # default sweep that would take minutes. Longer than any task may run.
+    else {
+        "visibility_timeout": 120,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_connect_timeout": 2,
+    }
+)
+CELERY_TIMEZONE = "UTC"
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SOFT_TIME_LIMIT = 45
+CELERY_TASK_TIME_LIMIT = 60
+# A broker that is down costs a hint, not a request: publishing gives up quickly.
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_max": 0.2}
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+
+# The schedule only ticks; what is due, and when, stands in the database.
+SWEEP_SECONDS = environment.whole("SWEEP_SECONDS", default=5, low=1, high=300)
+CELERY_BEAT_SCHEDULE = {}
+
+
+def tick(task: str, *, seconds: float) -> None:
+    """Run a task every few seconds; a tick that no worker took in time is dropped."""
+    CELERY_BEAT_SCHEDULE[task] = {
+        "task": task,
+        "schedule": schedule(run_every=seconds),
+        "options": {"expires": max(seconds, 5)},
+    }
+
+
+tick("rollouts.tasks.sweep", seconds=SWEEP_SECONDS)
+
+# --- adapters and simulation ------------------------------------------------
+
+INSTALLER = environment.dotted("INSTALLER", default="simulation.adapters.VirtualInstaller")
+SCHEDULER = environment.dotted("SCHEDULER", default="simulation.adapters.VirtualScheduler")
+COLLECTOR = environment.dotted("COLLECTOR", default="simulation.adapters.VirtualCollector")
+
+SIMULATION_ENABLED = environment.flag("SIMULATION_ENABLED", default=IS_EMBEDDED)
+if SIMULATION_ENABLED:
+    tick("simulation.tasks.reconcile", seconds=SWEEP_SECONDS)
+
+# --- cache and log ----------------------------------------------------------
+
+if REDIS_URL and not REDIS_URL.startswith("redis+socket"):
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": REDIS_URL,
+            "KEY_PREFIX": "coalmine",
+        }
+    }
+
+LOG_LEVEL = environment.choice(
+    "LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+)
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "config.logs.KeyValueFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        # Celery and kombu tell of every tick at INFO; the product's records hold what happened.
+        "celery": {"level": "WARNING"},
+        "kombu": {"level": "WARNING"},
+        "waitress": {"level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        # Without this, DEBUG turns on Django's own second handler.
+        "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
+    },
+}
