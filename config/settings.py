@@ -5,7 +5,9 @@ in-memory broker, everything in one process. `DATABASE_URL` and `REDIS_URL` make
 it the full-size one. A value that is not understood stops the start.
 """
 
+import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from celery.schedules import schedule
@@ -60,11 +62,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 def kept_secret(path: Path) -> str:
     """The secret in this file; the first process makes it, readable by its owner only."""
-    try:
-        with open(path, "x", opener=owner_only) as file:
+    if not path.exists():
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        with open(draft, "w", opener=owner_only) as file:
             file.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):  # another process was first: its secret stands
+            os.link(draft, path)
+        draft.unlink()
     secret = path.read_text().strip()
     if len(secret) < 50:
         raise ImproperlyConfigured(
@@ -74,8 +78,6 @@ def kept_secret(path: Path) -> str:
 
 
 def owner_only(path: str, flags: int) -> int:
-    import os
-
     return os.open(path, flags, mode=0o600)
 
 
