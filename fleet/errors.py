@@ -1,0 +1,37 @@
+"""Domain errors of the fleet; `config/api.py` maps each to a status and a stable code."""
+
+
+class FleetError(Exception):
+    """Base of the fleet's domain errors; messages state the value seen."""
+
+
+class AppendOnly(FleetError):
+    """Somebody tried to change or delete a record."""
+
+
+class StaleMachine(FleetError):
+    """The machine changed state since it was read; another worker won."""
+
+
+class UnknownMachine(FleetError):
+    """No machine has that name."""
+
+
+class CordonStands(FleetError):
+    """A cordon of somebody else stands, or the cordon is not the caller's to lift."""
+
+
+class GateMissing(FleetError):
+    """A move into service carries no gate record."""
+
+
+class BundleFrozen(FleetError):
+    """An approved or withdrawn bundle cannot change."""
+
+
+class BundleNotReady(FleetError):
+    """The bundle has no images or no platforms, or is not in the state that the step needs."""
+
+
+class ClockError(FleetError):
+    """The clock was asked to go backwards, or to move in the wrong mode."""

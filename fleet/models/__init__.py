@@ -1,0 +1,34 @@
+"""The fleet's tables: inventory, firmware, telemetry, lifecycle, the clock."""
+
+from fleet.models.clock import Clock, Heartbeat
+from fleet.models.firmware import (
+    BundleImage,
+    BundleStatus,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+)
+from fleet.models.inventory import Component, Machine, Platform, Team
+from fleet.models.lifecycle import Cordon, StateChange
+from fleet.models.telemetry import Fault, FaultSignature, Observation, Recovery, TelemetryBatch
+
+__all__ = [
+    "BundleImage",
+    "BundleStatus",
+    "Clock",
+    "Component",
+    "Cordon",
+    "Fault",
+    "FaultSignature",
+    "FirmwareBundle",
+    "FirmwareImage",
+    "FirmwareRecord",
+    "Heartbeat",
+    "Machine",
+    "Observation",
+    "Platform",
+    "Recovery",
+    "StateChange",
+    "Team",
+    "TelemetryBatch",
+]

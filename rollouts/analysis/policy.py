@@ -1,0 +1,97 @@
+"""What is judged and how strictly: a policy, validated once and frozen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Metric(StrEnum):
+    """A kind of guardrail; each has one estimator."""
+
+    INSTALL = "install"
+    FAULTS = "faults"
+    NOVEL_SIGNATURES = "novel_signatures"
+    THROUGHPUT = "throughput"
+    RECOVERY_TIME = "recovery_time"
+    SEVERE_PATH = "severe_path"
+    LOST_WORK = "lost_work"
+    TELEMETRY = "telemetry"
+
+
+@dataclass(frozen=True)
+class Guardrail:
+    """One metric that must not get worse, by its margin.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the policy, e.g. ``faults:DBE``.
+    metric : Metric
+    required : bool or None
+        Whether widening needs its non-inferiority; None means `auto`: required where decidable.
+    halt : bool
+        False makes it report-only: it takes no share of alpha and never halts.
+    margin : float
+        Non-inferiority margin in the metric's own unit: a ratio for faults and recovery time
+        (2.0 = twice), a relative drop for throughput (0.02), a difference of probabilities for
+        severe path, install and telemetry (0.15, 0.04, 0.05).
+    tolerance : float
+        The effect under the halt null: a ratio for faults and recovery time (1.0), a relative
+        drop for throughput (0.01), else a difference (0).
+    signatures : tuple of str
+        Glob patterns of the fault family (faults only).
+    workloads : tuple of str
+        Workloads that count (throughput only); empty means all that were reported. Listed
+        workloads must all have been seen in both arms before the metric can be judged.
+    paths : mapping of str to str
+        Maps a recording's own recovery paths to the four severities `continued`,
+        `replica_restarted`, `job_restarted_from_checkpoint`, `job_lost` (severe path only).
+    scope : str
+        `job` or `machine`: whether machines of one synchronous job share the outcome.
+    ends_service : bool or None
+        Whether a fault takes its machine out of service; None means `auto`: at least half of
+        the family's faults, both arms pooled, lie within an hour of a service interval's end.
+    """
+
+    name: str
+    metric: Metric
+    required: bool | None
+    halt: bool
+    margin: float
+    tolerance: float
+    signatures: tuple[str, ...] = ("*",)
+    workloads: tuple[str, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    scope: str = "machine"
+    ends_service: bool | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The shared core of plans and recorded cases; defaults live in `policy.schema.json`.
+
+    Shares and levels lie in [0, 1]; `weights` maps a metric to its share of alpha and is
+    renormalised over the guardrails that may halt.
+    """
+
+    guardrails: tuple[Guardrail, ...]
+    weights: Mapping[Metric, float]
+    unit: str = "machine"
+    strata: tuple[str, ...] = ()
+    covariates: Mapping[str, str] = field(default_factory=dict)
+    alpha: float = 0.05
+    beta: float = 0.05
+    seed: int = 1
+    resamples: int = 19_999
+    gap_minutes: float = 15.0
+    looks: int = 72
+    burn_in_hours: float = 2.0
+    min_exposure_hours: float = 24.0
+    extension: float = 0.5
+    smoke_widen: bool = True
+    max_excess_faults: float = 20.0
+    max_bricks: int | None = None
+    delta_abs: float = 0.005
+    hold_back: float = 0.1
+    surveillance_days: float = 7.0
+    purity_floor: float = 0.9

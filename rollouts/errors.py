@@ -1,0 +1,33 @@
+"""Domain errors of rollouts; `config/api.py` maps each to a status and a stable code."""
+
+
+class RolloutError(Exception):
+    """Base of the rollouts' domain errors; messages state the value seen."""
+
+
+class StaleRollout(RolloutError):
+    """The rollout, wave or attempt changed since it was read; another worker won."""
+
+
+class PlanRefused(RolloutError):
+    """The plan cannot be carried out; `reasons` lists everything that is wrong at once."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class PlanChanged(RolloutError):
+    """The fleet no longer yields the plan that was previewed or signed."""
+
+
+class SamePerson(RolloutError):
+    """Author and approver, or first and second person, are the same."""
+
+
+class NotHalted(RolloutError):
+    """Only a halted rollout can be overridden."""
+
+
+class UnknownPolicy(RolloutError):
+    """No policy has that name and version."""

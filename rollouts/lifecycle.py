@@ -1,0 +1,229 @@
+"""The state machines of a rollout, a wave and an attempt: one table each. Pure."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Where a rollout stands."""
+
+    DRAFT = "draft"
+    AWAITING_APPROVAL = "awaiting_approval"
+    APPROVED = "approved"
+    RUNNING = "running"
+    PAUSED = "paused"
+    HALTED = "halted"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class Trigger(StrEnum):
+    """What moves a rollout; a person's order or the engine's decision."""
+
+    SUBMIT = "submit"
+    APPROVE = "approve"
+    DENY = "deny"
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    HALT = "halt"
+    OVERRIDE = "override"
+    ROLL_BACK = "roll_back"
+    FINISH_ROLL_BACK = "finish_roll_back"
+    COMPLETE = "complete"
+    CANCEL = "cancel"
+
+
+TRANSITIONS: Mapping[tuple[Status, Trigger], Status] = {
+    (Status.DRAFT, Trigger.SUBMIT): Status.AWAITING_APPROVAL,
+    (Status.DRAFT, Trigger.CANCEL): Status.CANCELLED,
+    (Status.AWAITING_APPROVAL, Trigger.APPROVE): Status.APPROVED,
+    (Status.AWAITING_APPROVAL, Trigger.DENY): Status.DRAFT,
+    (Status.AWAITING_APPROVAL, Trigger.CANCEL): Status.CANCELLED,
+    (Status.APPROVED, Trigger.START): Status.RUNNING,
+    (Status.APPROVED, Trigger.CANCEL): Status.CANCELLED,
+    (Status.RUNNING, Trigger.PAUSE): Status.PAUSED,
+    (Status.RUNNING, Trigger.HALT): Status.HALTED,
+    (Status.RUNNING, Trigger.COMPLETE): Status.COMPLETED,
+    (Status.RUNNING, Trigger.CANCEL): Status.CANCELLED,
+    (Status.PAUSED, Trigger.RESUME): Status.RUNNING,
+    (Status.PAUSED, Trigger.HALT): Status.HALTED,
+    (Status.PAUSED, Trigger.ROLL_BACK): Status.ROLLING_BACK,
+    (Status.PAUSED, Trigger.CANCEL): Status.CANCELLED,
+    (Status.HALTED, Trigger.OVERRIDE): Status.PAUSED,
+    (Status.HALTED, Trigger.ROLL_BACK): Status.ROLLING_BACK,
+    (Status.HALTED, Trigger.CANCEL): Status.CANCELLED,
+    (Status.ROLLING_BACK, Trigger.HALT): Status.HALTED,
+    (Status.ROLLING_BACK, Trigger.FINISH_ROLL_BACK): Status.ROLLED_BACK,
+    (Status.COMPLETED, Trigger.ROLL_BACK): Status.ROLLING_BACK,
+}
+
+
+class WaveStatus(StrEnum):
+    """Where a wave stands."""
+
+    PENDING = "pending"
+    INSTALLING = "installing"
+    SETTLING = "settling"
+    OBSERVING = "observing"
+    WIDENED = "widened"
+    HELD = "held"
+    HALTED = "halted"
+    SKIPPED = "skipped"
+
+
+class WaveTrigger(StrEnum):
+    """What moves a wave."""
+
+    START = "start"
+    INSTALLED = "installed"
+    SETTLED = "settled"
+    WIDEN = "widen"
+    HOLD = "hold"
+    ADVANCE = "advance"
+    HALT = "halt"
+    SKIP = "skip"
+    REOPEN = "reopen"
+
+
+WAVE_TRANSITIONS: Mapping[tuple[WaveStatus, WaveTrigger], WaveStatus] = {
+    (WaveStatus.PENDING, WaveTrigger.START): WaveStatus.INSTALLING,
+    (WaveStatus.PENDING, WaveTrigger.SKIP): WaveStatus.SKIPPED,
+    (WaveStatus.INSTALLING, WaveTrigger.INSTALLED): WaveStatus.SETTLING,
+    (WaveStatus.SETTLING, WaveTrigger.SETTLED): WaveStatus.OBSERVING,
+    # The release wave is not judged: it is over when its installs are.
+    (WaveStatus.SETTLING, WaveTrigger.WIDEN): WaveStatus.WIDENED,
+    (WaveStatus.OBSERVING, WaveTrigger.WIDEN): WaveStatus.WIDENED,
+    (WaveStatus.OBSERVING, WaveTrigger.HOLD): WaveStatus.HELD,
+    (WaveStatus.HELD, WaveTrigger.ADVANCE): WaveStatus.WIDENED,
+    (WaveStatus.OBSERVING, WaveTrigger.ADVANCE): WaveStatus.WIDENED,
+    (WaveStatus.OBSERVING, WaveTrigger.SKIP): WaveStatus.SKIPPED,
+    (WaveStatus.HELD, WaveTrigger.SKIP): WaveStatus.SKIPPED,
+    **{
+        (status, WaveTrigger.HALT): WaveStatus.HALTED
+        for status in (
+            WaveStatus.INSTALLING,
+            WaveStatus.SETTLING,
+            WaveStatus.OBSERVING,
+            WaveStatus.HELD,
+        )
+    },
+    # After an override a new window opens on data from then on.
+    (WaveStatus.HALTED, WaveTrigger.REOPEN): WaveStatus.SETTLING,
+}
+
+
+class AttemptStatus(StrEnum):
+    """Where one try on one machine stands."""
+
+    QUEUED = "queued"
+    DEFERRED = "deferred"
+    DRAINING = "draining"
+    STAGING = "staging"
+    ACTIVATING = "activating"
+    AWAITING_REBOOT = "awaiting_reboot"
+    VERIFYING = "verifying"
+    SUCCEEDED = "succeeded"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    WRONG_VERSION = "wrong_version"
+    PARTIAL = "partial"
+    DEGRADED = "degraded"
+    NEVER_RETURNED = "never_returned"
+    FELL_BACK = "fell_back"
+    UNKNOWN = "unknown"
+    CALLED_OFF = "called_off"
+
+
+#: Not yet touched: a halt calls these off.
+WAITING = frozenset({AttemptStatus.QUEUED, AttemptStatus.DEFERRED})
+#: Being worked on: followed to their end, whatever happens to the rollout.
+IN_FLIGHT = frozenset(
+    {
+        AttemptStatus.DRAINING,
+        AttemptStatus.STAGING,
+        AttemptStatus.ACTIVATING,
+        AttemptStatus.AWAITING_REBOOT,
+        AttemptStatus.VERIFYING,
+    }
+)
+#: Failure classes: every one of them counts against the install guardrail.
+FAILURES = frozenset(
+    {
+        AttemptStatus.REJECTED,
+        AttemptStatus.FAILED,
+        AttemptStatus.TIMED_OUT,
+        AttemptStatus.WRONG_VERSION,
+        AttemptStatus.PARTIAL,
+        AttemptStatus.DEGRADED,
+        AttemptStatus.NEVER_RETURNED,
+        AttemptStatus.FELL_BACK,
+        AttemptStatus.UNKNOWN,
+    }
+)
+
+ATTEMPT_TRANSITIONS: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
+    AttemptStatus.QUEUED: frozenset(
+        {AttemptStatus.DEFERRED, AttemptStatus.DRAINING, AttemptStatus.CALLED_OFF}
+    ),
+    AttemptStatus.DEFERRED: frozenset({AttemptStatus.DRAINING, AttemptStatus.CALLED_OFF}),
+    AttemptStatus.DRAINING: frozenset({AttemptStatus.STAGING, AttemptStatus.CALLED_OFF})
+    | FAILURES - {AttemptStatus.FELL_BACK},
+    AttemptStatus.STAGING: frozenset({AttemptStatus.ACTIVATING})
+    | FAILURES - {AttemptStatus.FELL_BACK},
+    AttemptStatus.ACTIVATING: frozenset({AttemptStatus.AWAITING_REBOOT, AttemptStatus.VERIFYING})
+    | FAILURES - {AttemptStatus.FELL_BACK},
+    AttemptStatus.AWAITING_REBOOT: frozenset({AttemptStatus.VERIFYING})
+    | FAILURES - {AttemptStatus.FELL_BACK},
+    AttemptStatus.VERIFYING: frozenset({AttemptStatus.SUCCEEDED})
+    | FAILURES - {AttemptStatus.FELL_BACK},
+    AttemptStatus.SUCCEEDED: frozenset({AttemptStatus.FELL_BACK}),
+}
+
+
+class IllegalTransition(ValueError):
+    """The move is not in the table."""
+
+
+def next_status(status: Status, trigger: Trigger) -> Status:
+    """Return the status that `trigger` leads a rollout to.
+
+    Raises
+    ------
+    IllegalTransition
+        If the table has no such move; the message lists what is possible.
+
+    Examples
+    --------
+    >>> next_status(Status.RUNNING, Trigger.HALT)
+    <Status.HALTED: 'halted'>
+    """
+    try:
+        return TRANSITIONS[status, trigger]
+    except KeyError:
+        possible = ", ".join(sorted(move for old, move in TRANSITIONS if old is status)) or "none"
+        raise IllegalTransition(
+            f"a rollout that is {status} cannot {trigger}; possible: {possible}"
+        ) from None
+
+
+def next_wave_status(status: WaveStatus, trigger: WaveTrigger) -> WaveStatus:
+    """Return the status that `trigger` leads a wave to, or raise `IllegalTransition`."""
+    try:
+        return WAVE_TRANSITIONS[status, trigger]
+    except KeyError:
+        possible = (
+            ", ".join(sorted(move for old, move in WAVE_TRANSITIONS if old is status)) or "none"
+        )
+        raise IllegalTransition(
+            f"a wave that is {status} cannot {trigger}; possible: {possible}"
+        ) from None
+
+
+def check_attempt_move(old: AttemptStatus, new: AttemptStatus) -> None:
+    """Raise `IllegalTransition` unless an attempt may go from `old` to `new`."""
+    if new not in ATTEMPT_TRANSITIONS.get(old, frozenset()):
+        raise IllegalTransition(f"an attempt that is {old} cannot become {new}")

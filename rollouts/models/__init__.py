@@ -1,0 +1,37 @@
+"""The rollouts' tables: the plan and its progress, and the append-only evidence."""
+
+from rollouts.models.evidence import (
+    Action,
+    AttemptEvent,
+    Decision,
+    Evaluation,
+    Order,
+    ScoreBlob,
+    Transition,
+)
+from rollouts.models.rollout import (
+    Assignment,
+    Attempt,
+    Block,
+    Membership,
+    Policy,
+    Rollout,
+    Wave,
+)
+
+__all__ = [
+    "Action",
+    "Assignment",
+    "Attempt",
+    "AttemptEvent",
+    "Block",
+    "Decision",
+    "Evaluation",
+    "Membership",
+    "Order",
+    "Policy",
+    "Rollout",
+    "ScoreBlob",
+    "Transition",
+    "Wave",
+]
