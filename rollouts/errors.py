@@ -31,3 +31,16 @@ class NotHalted(RolloutError):
 
 class UnknownPolicy(RolloutError):
     """No policy has that name and version."""
+
+
+class PolicyRefused(RolloutError):
+    """A policy or plan document is wrong; `reasons` lists everything at once."""
+
+    def __init__(self, reasons: list[str], *, source: str = "policy") -> None:
+        super().__init__("\n".join(f"{source}: {reason}" for reason in reasons))
+        self.source = source
+        self.reasons = reasons
+
+
+class CaseRefused(RolloutError):
+    """A recorded case cannot be read; the message names file, line, column and value."""

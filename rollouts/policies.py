@@ -1,0 +1,445 @@
+"""Policy files: read, check against `policy.schema.json`, fill in defaults, freeze.
+
+The schema is the one place of every default; nothing here repeats a number of it.
+"""
+
+import difflib
+import functools
+import json
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from rollouts.analysis.policy import Guardrail, Metric, Policy
+from rollouts.errors import PolicyRefused
+
+SCHEMA_PATH = Path(__file__).with_name("policy.schema.json")
+
+Document: TypeAlias = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What a document extends the shared core to; the names of the schema's definitions."""
+
+    CASE = "case"
+    PLAN = "plan"
+
+
+@functools.cache
+def schema() -> Document:
+    """The JSON Schema of policies, as shipped."""
+    document: Document = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+    return document
+
+
+# --- reading -------------------------------------------------------------------------------
+
+
+def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
+    """Read and check a JSON, TOML or YAML policy file; defaults are not filled in yet."""
+    source = str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PolicyRefused(
+            [f"not UTF-8: {error.reason} at byte {error.start}"], source=source
+        )
+    except OSError as error:
+        raise PolicyRefused(
+            [f"cannot be read: {error.strerror}"], source=source
+        ) from error
+    document = _parse(text, suffix=path.suffix.lower(), source=source)
+    check(document, kind=kind, source=source)
+    return document
+
+
+def _parse(text: str, *, suffix: str, source: str) -> Document:
+    readers = {
+        ".json": _from_json,
+        ".toml": tomllib.loads,
+        ".yaml": _from_yaml,
+        ".yml": _from_yaml,
+    }
+    if suffix not in readers:
+        raise PolicyRefused(
+            [f"unknown kind of file {suffix!r}; accepted: .json, .toml, .yaml, .yml"],
+            source=source,
+        )
+    try:
+        document = _plain(readers[suffix](text))
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise PolicyRefused(
+            [f"not valid {suffix[1:].upper()}: {error}"], source=source
+        ) from error
+    if not isinstance(document, dict):
+        raise PolicyRefused(
+            [f"holds {_shown(document)}; accepted: one object of fields"], source=source
+        )
+    return document
+
+
+def _from_json(text: str) -> Any:
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not a number")
+
+    return json.loads(text, parse_constant=refuse, object_pairs_hook=_unique_pairs)
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise ValueError(f"the key {key!r} stands there {times} times")
+    return dict(pairs)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML keeps the last of equal keys silently; here they are refused."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
+        self.flatten_mapping(node)
+        return _unique_pairs(
+            [
+                (
+                    self.construct_object(key, deep=True),
+                    self.construct_object(value, deep=True),
+                )
+                for key, value in node.value
+            ]
+        )
+
+
+def _from_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_UniqueKeyLoader)
+
+
+def _plain(value: Any) -> Any:
+    """Turn what TOML and YAML know beyond JSON (times, NaN, other keys) to JSON or refuse it."""
+    match value:
+        case dict():
+            return {_key(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        case str() | bool() | int() | float() | None:
+            return value
+    raise ValueError(f"{value!r} has no counterpart in JSON")
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"the key {key!r} is not text")  # noqa: TRY004 - bad input, not a bug
+    return key
+
+
+# --- checking ------------------------------------------------------------------------------
+
+
+def check(document: Document, *, kind: Kind, source: str = "policy") -> None:
+    """Refuse a document that breaks the schema or contradicts itself; name every reason."""
+    validator = Draft202012Validator(
+        {"$ref": f"#/$defs/{kind}", "$defs": schema()["$defs"]},
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    errors = sorted(
+        validator.iter_errors(document), key=lambda error: list(map(str, error.path))
+    )
+    reasons = [reason for error in errors for reason in _explain(error, kind=kind)]
+    if not reasons:
+        reasons = list(_contradictions(document, kind=kind))
+    if reasons:
+        raise PolicyRefused(list(dict.fromkeys(reasons)), source=source)
+
+
+def _explain(error: ValidationError, *, kind: Kind) -> Iterator[str]:
+    if error.validator in ("additionalProperties", "unevaluatedProperties"):
+        yield from _unknown_keys(error, kind=kind)
+        return
+    if error.validator == "oneOf" and error.schema.get("type") == "object":
+        yield f"{_place(error)}: exactly one of {_alternatives(error)} is needed"
+        return
+    accepted = error.schema.get("description")
+    hint = f" ({accepted})" if accepted and error.validator != "required" else ""
+    yield f"{_place(error)}: {_wrong(error)}{hint}"
+
+
+def _unknown_keys(error: ValidationError, *, kind: Kind) -> Iterator[str]:
+    known = set(properties(error.schema))
+    for key in sorted(set(error.instance) - known):
+        yield f"{_place(error, key)}: unknown key; {_suggestion(key, known, kind=kind)}"
+
+
+def _suggestion(key: str, known: set[str], *, kind: Kind) -> str:
+    other = Kind.PLAN if kind is Kind.CASE else Kind.CASE
+    if key in properties(schema()["$defs"][other]) and "guardrails" in known:
+        return f"it belongs to a {other}, this is a {kind}"
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    listing = f"accepted: {', '.join(sorted(known))}"
+    return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
+def _wrong(error: ValidationError) -> str:
+    seen, limit = _shown(error.instance), error.validator_value
+    match error.validator:
+        case "type":
+            names = [limit] if isinstance(limit, str) else limit
+            return f"{seen} is not of type {' or '.join(names)}"
+        case "enum":
+            close = difflib.get_close_matches(
+                str(error.instance), [str(x) for x in limit], n=1
+            )
+            guess = f"; did you mean {close[0]!r}?" if close else ""
+            return f"{seen} is not accepted; accepted: {', '.join(map(_shown, limit))}{guess}"
+        case "const":
+            return f"{seen} is not accepted; accepted: {_shown(limit)}"
+        case "minimum":
+            return f"{seen} is below the least accepted value {limit}"
+        case "exclusiveMinimum":
+            return f"{seen} is not above {limit}"
+        case "maximum":
+            return f"{seen} is above the largest accepted value {limit}"
+        case "exclusiveMaximum":
+            return f"{seen} is not below {limit}"
+        case "minItems" | "minLength":
+            return f"{seen} is empty; accepted: at least {limit}"
+        case "uniqueItems":
+            return f"{seen} holds an item twice"
+    return error.message
+
+
+def _alternatives(error: ValidationError) -> str:
+    return ", ".join(
+        name for option in error.validator_value for name in option["required"]
+    )
+
+
+def _place(error: ValidationError, key: str | None = None) -> str:
+    parts = [*error.absolute_path, *([key] if key is not None else [])]
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
+    )
+    return text.lstrip(".") or "the document"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _contradictions(document: Document, *, kind: Kind) -> Iterator[str]:
+    """What a schema cannot say."""
+    filled = with_defaults(document, kind=kind)
+    names = Counter(guardrail_name(item) for item in filled["guardrails"])
+    for name, times in names.items():
+        if times > 1:
+            yield f"guardrails: {times} are called {name!r}; give each a `name` of its own"
+    for position, item in enumerate(filled["guardrails"]):
+        yield from _margin_below_tolerance(item, place=f"guardrails[{position}]")
+    if sum(filled["weights"][item["metric"]] for item in filled["guardrails"]) <= 0:
+        yield "weights: the guardrails' shares add up to 0; at least one must be positive"
+    if kind is Kind.CASE:
+        yield from _case_contradictions(document, filled)
+
+
+def _margin_below_tolerance(item: Document, *, place: str) -> Iterator[str]:
+    for margin, tolerance in (
+        ("margin", "tolerance"),
+        ("margin_ratio", "tolerance_ratio"),
+    ):
+        if item["metric"] == Metric.INSTALL or not {margin, tolerance} <= set(item):
+            continue
+        if item[margin] <= item[tolerance]:
+            yield f"{place}.{margin}: {item[margin]} is not above the {tolerance} {item[tolerance]}"
+
+
+def _case_contradictions(document: Document, filled: Document) -> Iterator[str]:
+    both = set(filled["arms"]["canary"]) & set(filled["arms"]["control"])
+    if both:
+        yield f"arms: {', '.join(sorted(both))} cannot be canary and control at once"
+    for field in ("looks", "burn_in_hours"):
+        inner = document.get("window", {}).get(field)
+        if inner is not None and field in document and document[field] != inner:
+            yield f"window.{field}: {inner} contradicts {field}: {document[field]}"
+
+
+# --- defaults ------------------------------------------------------------------------------
+
+
+def properties(definition: Mapping[str, Any]) -> Document:
+    """The properties of a definition with those of what it extends; its own win."""
+    known: Document = {}
+    for part in definition.get("allOf", ()):
+        if "$ref" in part:
+            known |= properties(_resolved(part))
+    return known | definition.get("properties", {})
+
+
+def _resolved(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = definition.get("$ref")
+    if reference is None:
+        return definition
+    found: Mapping[str, Any] = schema()["$defs"][reference.rpartition("/")[2]]
+    return found
+
+
+def with_defaults(document: Document, *, kind: Kind) -> Document:
+    """A copy with every field, the given value or the schema's default.
+
+    Examples
+    --------
+    >>> with_defaults({"looks": 10}, kind=Kind.CASE)["looks"]
+    10
+    >>> with_defaults({}, kind=Kind.PLAN)["hold_back"]
+    0.1
+    """
+    return _filled_object(document, schema()["$defs"][kind])
+
+
+def _filled(value: Any, definition: Mapping[str, Any]) -> Any:
+    definition = _resolved(definition)
+    if isinstance(value, list) and "items" in definition:
+        return [
+            _filled(item, _item_definition(item, definition["items"])) for item in value
+        ]
+    if isinstance(value, dict) and properties(definition):
+        return _filled_object(value, definition)
+    return value
+
+
+def _filled_object(value: Document, definition: Mapping[str, Any]) -> Document:
+    result = {}
+    for key, own in properties(definition).items():
+        if key in value:
+            result[key] = _filled(value[key], own)
+        elif "default" in own:
+            result[key] = _filled(own["default"], own)
+    return result
+
+
+def _item_definition(item: Any, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    definition = _resolved(definition)
+    if definition is schema()["$defs"]["guardrail"]:
+        found: Mapping[str, Any] = schema()["$defs"][f"{item['metric']}_guardrail"]
+        return found
+    return definition
+
+
+# --- freezing ------------------------------------------------------------------------------
+
+
+def plan_from(document: Document, *, source: str = "plan") -> Document:
+    """A checked plan with every field filled in, ready to be frozen and signed."""
+    check(document, kind=Kind.PLAN, source=source)
+    return with_defaults(document, kind=Kind.PLAN)
+
+
+def case_from(document: Document, *, source: str = "policy") -> Document:
+    """A checked case policy with every field filled in; `window` takes `looks` and burn-in."""
+    check(document, kind=Kind.CASE, source=source)
+    filled = with_defaults(document, kind=Kind.CASE)
+    for field in ("looks", "burn_in_hours"):
+        if filled["window"][field] is None:
+            filled["window"][field] = filled[field]
+        filled[field] = filled["window"][field]
+    return filled
+
+
+def kind_of(document: Document) -> Kind:
+    """Plans have waves, a selector or a mode; everything else is a case."""
+    own = set(schema()["$defs"][Kind.PLAN]["properties"]) - set(
+        schema()["$defs"][Kind.CASE]["properties"]
+    )
+    return Kind.PLAN if own & set(document) else Kind.CASE
+
+
+def policy_from(document: Document, *, kind: Kind | None = None) -> Policy:
+    """The frozen shared core of a plan or case, defaults filled in.
+
+    Examples
+    --------
+    >>> policy = policy_from({"guardrails": [{"metric": "faults", "signatures": ["DBE"]}]})
+    >>> policy.guardrails[0].name, policy.guardrails[0].margin, policy.resamples
+    ('faults:DBE', 2.0, 19999)
+    """
+    kind = kind or kind_of(document)
+    filled = plan_from(document) if kind is Kind.PLAN else case_from(document)
+    return Policy(
+        guardrails=tuple(
+            guardrail_from(item, scope=filled["scope"]) for item in filled["guardrails"]
+        ),
+        weights={Metric(name): share for name, share in filled["weights"].items()},
+        unit=filled["unit"],
+        strata=tuple(filled["strata"]),
+        covariates=dict(filled["covariates"]),
+        **{field: filled[field] for field in _COPIED},
+    )
+
+
+_COPIED = (
+    "alpha",
+    "beta",
+    "seed",
+    "resamples",
+    "gap_minutes",
+    "looks",
+    "burn_in_hours",
+    "min_exposure_hours",
+    "extension",
+    "smoke_widen",
+    "max_excess_faults",
+    "max_bricks",
+    "delta_abs",
+    "hold_back",
+    "surveillance_days",
+    "purity_floor",
+)
+
+
+def guardrail_from(item: Document, *, scope: str) -> Guardrail:
+    """One guardrail from its filled-in document."""
+    return Guardrail(
+        name=guardrail_name(item),
+        metric=Metric(item["metric"]),
+        required=_or_auto(item["required"]),
+        halt=item["halt"],
+        margin=item.get("margin_ratio", item.get("margin", 0.0)),
+        tolerance=item.get("tolerance_ratio", item.get("tolerance", 0.0)),
+        signatures=tuple(item.get("signatures", ("*",))),
+        workloads=tuple(item.get("workloads", ())),
+        paths=dict(item.get("paths", {})),
+        scope=item["scope"] or scope,
+        ends_service=_or_auto(item.get("ends_service", "auto")),
+    )
+
+
+def _or_auto(value: bool | str) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def guardrail_name(item: Document) -> str:
+    """The given name, else the metric, for fault families with their patterns.
+
+    Examples
+    --------
+    >>> guardrail_name({"metric": "faults", "signatures": ["DBE", "OTB"]})
+    'faults:DBE+OTB'
+    """
+    if item.get("name"):
+        return str(item["name"])
+    patterns = item.get("signatures", ["*"])
+    if item["metric"] != Metric.FAULTS or patterns == ["*"]:
+        return str(item["metric"])
+    return f"faults:{'+'.join(patterns)}"
