@@ -27,3 +27,7 @@ class InvalidLevel(AnalysisError):
 
 class ScoreOverflow(AnalysisError):
     """Integer scores are too large to be summed exactly in float64."""
+
+
+class InvalidPolicy(AnalysisError):
+    """A policy asks for what cannot be judged."""

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
+
+from rollouts.analysis.errors import InvalidPolicy, NoGuardrails
 
 
 class Metric(StrEnum):
@@ -65,6 +68,21 @@ class Guardrail:
     scope: str = "machine"
     ends_service: bool | None = None
 
+    def __post_init__(self) -> None:
+        ratio = self.metric in (Metric.FAULTS, Metric.RECOVERY_TIME)
+        least = 1.0 if ratio else 0.0
+        for field_name in ("margin", "tolerance"):
+            value = getattr(self, field_name)
+            if not (isfinite(value) and value >= least and (ratio or value < 1)):
+                accepted = "a ratio of at least 1" if ratio else "a share in [0, 1)"
+                raise InvalidPolicy(f"{self.name}: {field_name} {value}; {accepted} is accepted")
+        if self.metric is not Metric.NOVEL_SIGNATURES and self.margin < self.tolerance:
+            raise InvalidPolicy(
+                f"{self.name}: margin {self.margin} lies below the tolerance {self.tolerance}"
+            )
+        if self.metric is Metric.FAULTS and not self.signatures:
+            raise InvalidPolicy(f"{self.name}: at least one signature pattern is needed")
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -95,3 +113,24 @@ class Policy:
     hold_back: float = 0.1
     surveillance_days: float = 7.0
     purity_floor: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not self.guardrails:
+            raise NoGuardrails("a policy needs at least one guardrail")
+        names = [guardrail.name for guardrail in self.guardrails]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidPolicy(f"guardrail names must be unique: got {', '.join(twice)} twice")
+        for name in ("alpha", "beta"):
+            if not 0 < getattr(self, name) < 1:
+                raise InvalidPolicy(f"{name} lies in (0, 1): got {getattr(self, name)}")
+        for name in ("resamples", "looks"):
+            if getattr(self, name) < 1:
+                raise InvalidPolicy(f"{name} must be at least 1: got {getattr(self, name)}")
+        for name in ("gap_minutes", "burn_in_hours", "min_exposure_hours", "extension"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise InvalidPolicy(f"{name} must be finite and not negative: got {value}")
+        for metric, weight in self.weights.items():
+            if not (isfinite(weight) and weight >= 0):
+                raise InvalidPolicy(f"weight of {metric} must not be negative: got {weight}")

@@ -13,9 +13,53 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from rollouts.analysis.errors import InvalidSample, UnitMismatch
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+
+def _require_rows(table: object, *names: str) -> None:
+    """Every named column is one-dimensional and as long as the first."""
+    shapes = {name: np.shape(getattr(table, name)) for name in names}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise UnitMismatch(f"{type(table).__name__} needs columns of one length: got {shapes}")
+
+
+def _require_codes(table: object, name: str, *, size: int) -> None:
+    codes: IntArray = getattr(table, name)
+    if codes.size and (codes.min() < 0 or codes.max() >= size):
+        raise UnitMismatch(
+            f"{type(table).__name__}.{name} must index 0 to {size - 1}: "
+            f"got {int(codes.min())} to {int(codes.max())}"
+        )
+
+
+def _require(table: object, name: str, *, allow_nan: bool = False, at_least: float) -> None:
+    """No number below `at_least`, no infinity, and NaN only where it means `unknown`."""
+    values: FloatArray = getattr(table, name)
+    bad = np.isinf(values) | (values < at_least)
+    if not allow_nan:
+        bad |= np.isnan(values)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidSample(
+            f"{type(table).__name__}.{name}, row {row}: got {values[row]}, accepted are finite "
+            f"numbers{'' if at_least == -np.inf else f' of at least {at_least:g}'}"
+        )
+
+
+def _require_order(table: object, first: str, second: str) -> None:
+    """`second` never lies before `first` (NaN: unknown, allowed)."""
+    early, late = getattr(table, first), getattr(table, second)
+    bad = late < early
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidSample(
+            f"{type(table).__name__}, row {row}: {second} {late[row]} lies before "
+            f"{first} {early[row]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,6 +78,19 @@ class Units:
     clock_start_seconds: FloatArray
     covariates: Mapping[str, FloatArray] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _require_rows(self, "is_canary", "stratum", "clock_start_seconds")
+        if len(self.name) != self.is_canary.size:
+            raise UnitMismatch(f"{len(self.name)} unit names for {self.is_canary.size} rows")
+        if len(set(self.name)) != len(self.name):
+            raise UnitMismatch("unit names must be unique")
+        _require(self, "clock_start_seconds", at_least=-np.inf)
+        for metric, values in self.covariates.items():
+            if values.shape != self.is_canary.shape or np.isinf(values).any():
+                raise InvalidSample(
+                    f"covariate {metric}: one finite number (or NaN for unknown) per unit is accepted"
+                )
+
 
 @dataclass(frozen=True)
 class Machines:
@@ -44,6 +101,15 @@ class Machines:
     enrolled_seconds: FloatArray
     left_seconds: FloatArray
 
+    def __post_init__(self) -> None:
+        _require_rows(self, "unit", "enrolled_seconds", "left_seconds")
+        if len(self.name) != self.unit.size:
+            raise UnitMismatch(f"{len(self.name)} machine names for {self.unit.size} rows")
+        _require(self, "enrolled_seconds", at_least=-np.inf)
+        if np.isnan(self.left_seconds).any():
+            raise InvalidSample("Machines.left_seconds must not be NaN; infinity means still there")
+        _require_order(self, "enrolled_seconds", "left_seconds")
+
 
 @dataclass(frozen=True)
 class ServiceIntervals:
@@ -52,6 +118,13 @@ class ServiceIntervals:
     machine: IntArray
     start_seconds: FloatArray
     end_seconds: FloatArray
+
+    def __post_init__(self) -> None:
+        _require_rows(self, "machine", "start_seconds", "end_seconds")
+        _require(self, "start_seconds", at_least=-np.inf)
+        if np.isnan(self.end_seconds).any():
+            raise InvalidSample("ServiceIntervals.end_seconds must not be NaN; infinity means open")
+        _require_order(self, "start_seconds", "end_seconds")
 
 
 @dataclass(frozen=True)
@@ -63,6 +136,13 @@ class FaultEvents:
     signature: IntArray
     signatures: tuple[str, ...]
     severity: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_rows(self, "machine", "time_seconds", "signature")
+        if len(self.severity) not in (len(self.signatures), self.machine.size):
+            raise UnitMismatch("FaultEvents.severity is given per event or per signature")
+        _require_codes(self, "signature", size=len(self.signatures))
+        _require(self, "time_seconds", at_least=-np.inf)
 
 
 @dataclass(frozen=True)
@@ -77,6 +157,23 @@ class ObservationRows:
     workload: IntArray
     workloads: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        _require_rows(
+            self,
+            "machine",
+            "start_seconds",
+            "end_seconds",
+            "in_service_seconds",
+            "throughput",
+            "workload",
+        )
+        _require_codes(self, "workload", size=len(self.workloads))
+        _require(self, "start_seconds", at_least=-np.inf)
+        _require(self, "end_seconds", at_least=-np.inf)
+        _require_order(self, "start_seconds", "end_seconds")
+        _require(self, "in_service_seconds", at_least=0.0)
+        _require(self, "throughput", allow_nan=True, at_least=0.0)
+
 
 @dataclass(frozen=True)
 class RecoveryRows:
@@ -89,6 +186,23 @@ class RecoveryRows:
     repeated_seconds: FloatArray
     path: IntArray
     paths: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_rows(
+            self,
+            "machine",
+            "time_seconds",
+            "recovered_seconds",
+            "recovery_seconds",
+            "repeated_seconds",
+            "path",
+        )
+        _require_codes(self, "path", size=len(self.paths))
+        _require(self, "time_seconds", at_least=-np.inf)
+        _require(self, "recovered_seconds", allow_nan=True, at_least=-np.inf)
+        _require_order(self, "time_seconds", "recovered_seconds")
+        _require(self, "recovery_seconds", allow_nan=True, at_least=0.0)
+        _require(self, "repeated_seconds", allow_nan=True, at_least=0.0)
 
 
 @dataclass(frozen=True)
@@ -103,6 +217,13 @@ class AttemptRows:
     time_seconds: FloatArray
     outcome: IntArray
     outcomes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_rows(self, "machine", "time_seconds", "outcome")
+        _require_codes(self, "outcome", size=len(self.outcomes))
+        _require(self, "time_seconds", at_least=-np.inf)
+        if (np.diff(self.time_seconds) < 0).any():
+            raise InvalidSample("AttemptRows must be in order of time")
 
 
 @dataclass(frozen=True)
@@ -128,3 +249,15 @@ class Samples:
     interval_seconds: float | None = None
     known_signatures: frozenset[str] | None = None
     install_baseline: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_codes(self.machines, "unit", size=len(self.units.name))
+        for table in (self.service, self.faults, self.observations, self.recoveries, self.attempts):
+            if table is not None:
+                _require_codes(table, "machine", size=len(self.machines.name))
+        if not (np.isfinite(self.window_seconds) and self.window_seconds > 0):
+            raise InvalidSample(f"window_seconds must be positive: got {self.window_seconds}")
+        if self.interval_seconds is not None and not self.interval_seconds > 0:
+            raise InvalidSample(f"interval_seconds must be positive: got {self.interval_seconds}")
+        if self.install_baseline is not None and not 0 <= self.install_baseline <= 1:
+            raise InvalidSample(f"install_baseline is a share in [0, 1]: got {self.install_baseline}")
