@@ -1,0 +1,172 @@
+"""What every test stands on: which engines, a clean broker, and the closing report.
+
+By default the suite runs on SQLite and the in-memory broker, whatever the shell's
+environment says. `tests/services` repeats it in a process of its own, on PostgreSQL
+and Redis, with `COALMINE_TEST_SERVICES` set.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import django
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ON_SERVICES = os.environ.get("COALMINE_TEST_SERVICES") == "1"
+KEPT_ON_SERVICES = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY"}
+SCRATCH = tempfile.TemporaryDirectory(prefix="coalmine-tests-")
+
+
+def isolate_environment() -> None:
+    """Blank every variable that the product knows, so that the shell's values do not leak in."""
+    known = re.findall(r"^#?\s?([A-Z_]+)=", (ROOT / ".env.example").read_text(), flags=re.M)
+    for name in known:
+        if not (ON_SERVICES and name in KEPT_ON_SERVICES):
+            os.environ[name] = ""
+    os.environ["DATA_DIR"] = SCRATCH.name
+    os.environ["SIMULATION_ENABLED"] = "true"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+
+
+isolate_environment()
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from django.db import connection, connections  # noqa: E402
+from django.test import TransactionTestCase  # noqa: E402
+from kombu.transport.memory import Channel  # noqa: E402
+
+from config.celery import app  # noqa: E402
+from fleet import appendonly  # noqa: E402
+from tests.services import worker_process  # noqa: E402
+
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # speed
+
+ENGINES = pytest.StashKey[list[str]]()
+NOT_REPEATED = pytest.StashKey[int]()
+
+
+# --- databases --------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A SQLite test database must be a file: threads cannot share one in memory.
+
+    On a server, the process number keeps two runs apart.
+    """
+    name = f"test_coalmine_{os.getpid()}"
+    if connection.vendor == "sqlite":
+        name = str(tmp_path_factory.mktemp("database") / f"{name}.sqlite3")
+    connections["default"].settings_dict["TEST"]["NAME"] = name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def flush_past_the_triggers() -> Iterator[None]:
+    """Let the flush after a transactional test through the append-only triggers, and nothing else."""
+    plain = TransactionTestCase._fixture_teardown
+
+    def teardown(case: TransactionTestCase) -> None:
+        with appendonly.maintenance():
+            plain(case)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", teardown)
+        yield
+
+
+# --- broker and worker ------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def empty_queues(request: pytest.FixtureRequest) -> None:
+    """Start without another test's messages."""
+    Channel.queues.clear()
+    if ON_SERVICES and touches_engines(request.node):
+        app.control.purge()
+
+
+@pytest.fixture
+def celery_worker_process(transactional_db: None, empty_queues: None) -> Iterator[None]:
+    """A running worker: threads of this process on SQLite, a process of its own on services."""
+    with worker_process.running(app):
+        yield
+
+
+# --- the repeat on services ---------------------------------------------------
+
+
+def touches_engines(item: pytest.Item) -> bool:
+    """True for a test that uses the database, and so, maybe, the broker."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    asks = {"db", "transactional_db", "celery_worker_process", "live_server"} & fixtures
+    return bool(asks) or item.get_closest_marker("django_db") is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On services, run what touches them; otherwise run the repeat after everything else."""
+    config.stash[NOT_REPEATED] = 0
+    if not ON_SERVICES:
+        items.sort(key=lambda item: "tests/services/test_repeat" in item.nodeid)
+        return
+    left_out = [item for item in items if not touches_engines(item)]
+    config.stash[NOT_REPEATED] = len(left_out)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if touches_engines(item)]
+
+
+# --- the closing report -----------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[ENGINES] = []
+
+
+@pytest.fixture
+def report_engine(request: pytest.FixtureRequest):
+    """Add a line on an engine to the closing report."""
+    return request.config.stash[ENGINES].append
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    outcome = summary_of(terminalreporter, config)
+    if report := os.environ.get("COALMINE_TEST_REPORT"):
+        Path(report).write_text(json.dumps(outcome))
+    if ON_SERVICES:
+        return
+    terminalreporter.section("engines")
+    terminalreporter.write_line("SQLite (file, WAL) with the in-memory broker: this run")
+    for line in config.stash[ENGINES] or ["PostgreSQL with Redis: not among the chosen tests"]:
+        terminalreporter.write_line(line)
+    for reason, count in outcome["skips"].items():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
+
+
+def summary_of(reporter: pytest.TerminalReporter, config: pytest.Config) -> dict:
+    counts = {
+        kind: len(reports)
+        for kind, reports in reporter.stats.items()
+        if kind in {"passed", "failed", "error", "skipped", "xfailed", "xpassed"}
+    }
+    skips = Counter(skip_reason(report) for report in reporter.stats.get("skipped", []))
+    return {
+        "counts": counts,
+        "skips": dict(skips),
+        "not_repeated": config.stash.get(NOT_REPEATED, 0),
+    }
+
+
+def skip_reason(report: pytest.TestReport) -> str:
+    where = report.longrepr
+    text = where[2] if isinstance(where, tuple) else str(where)
+    return str(text).removeprefix("Skipped: ")
+

@@ -1,0 +1,60 @@
+"""A Celery worker for the length of a test, in the shape that the engines allow."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from celery import Celery
+from django.db import connection
+
+from config.embedded import embedded_worker
+from tests.services.servers import die_with_parent, ended
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START_SECONDS = 30.0
+
+
+def running(app: Celery) -> AbstractContextManager[object]:
+    if app.conf.broker_url.startswith("memory:"):
+        return embedded_worker(concurrency=4)
+    return separate_process(app)
+
+
+@contextmanager
+def separate_process(app: Celery) -> Iterator[subprocess.Popen[bytes]]:
+    """`celery worker` with its ordinary pool of processes, on the test's own database."""
+    name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
+    command = [sys.executable, "-m", "celery", "-A", "config", "worker", "--hostname", name]
+    command += ["--concurrency=2", "--loglevel=WARNING", "--include=tests.services.probe"]
+    command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    environment = os.environ | {"DATABASE_URL": database_url()}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, preexec_fn=die_with_parent, stdout=subprocess.DEVNULL
+    )
+    with ended(process, seconds=15):
+        wait_until_ready(app, name=name, process=process)
+        yield process
+
+
+def wait_until_ready(app: Celery, *, name: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not app.control.ping(destination=[name], timeout=0.2):
+        if process.poll() is not None:
+            raise RuntimeError(f"the Celery worker ended with {process.returncode}; see its log")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the Celery worker was not ready after {START_SECONDS:.0f} s")
+
+
+def database_url() -> str:
+    """The address of the database that the tests use, not of the one they were pointed at."""
+    found = connection.settings_dict
+    login = ":".join(quote(str(found[key]), safe="") for key in ("USER", "PASSWORD") if found[key])
+    port = found["PORT"] or 5432
+    return f"postgres://{login}@{found['HOST']}:{port}/{found['NAME']}"
+
+
