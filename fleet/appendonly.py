@@ -97,7 +97,7 @@ def _tables(apps: Any, app: str, names: tuple[str, ...]) -> list[str]:
 def _installer(app: str, names: tuple[str, ...]) -> Callable[[Any, Any], None]:
     def install(apps: Any, editor: Any) -> None:
         if editor.connection.vendor == "postgresql":
-            editor.execute(_POSTGRES_FUNCTION)
+            editor.execute(_POSTGRES_FUNCTION, params=None)  # its % is not a placeholder
         for table in _tables(apps, app, names):
             if editor.connection.vendor == "postgresql":
                 editor.execute(
