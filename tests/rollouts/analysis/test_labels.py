@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from rollouts.analysis import labels as module
-from rollouts.analysis.errors import AnalysisError, InvalidSample, ScoreOverflow, UnitMismatch
+from rollouts.analysis.errors import (
+    AnalysisError,
+    InvalidSample,
+    ScoreOverflow,
+    UnitMismatch,
+)
 from rollouts.analysis.labels import Design, Labels, splitmix64
-
 
 PINNED = ["f00fffe0", "1317ff6a", "4d0ff57c", "903ff673"]
 
@@ -178,9 +182,7 @@ def test_sums_are_those_of_python_integers(monkeypatch):
 
     rows = labels.rows(0, labels.paths).astype(bool)
     assert sums.dtype == np.int64
-    assert sums.tolist() == [
-        [sum(columns[row, j].tolist()) for j in range(3)] for row in rows
-    ]
+    assert sums.tolist() == [[sum(columns[row, j].tolist()) for j in range(3)] for row in rows]
     assert (labels.sums(columns[:, 1]) == sums[:, 1]).all()
 
 
