@@ -10,12 +10,20 @@ from fleet.models.firmware import (
 )
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.lifecycle import Cordon, StateChange
-from fleet.models.telemetry import Fault, FaultSignature, Observation, Recovery, TelemetryBatch
+from fleet.models.telemetry import (
+    CollectorCursor,
+    Fault,
+    FaultSignature,
+    Observation,
+    Recovery,
+    TelemetryBatch,
+)
 
 __all__ = [
     "BundleImage",
     "BundleStatus",
     "Clock",
+    "CollectorCursor",
     "Component",
     "Cordon",
     "Fault",

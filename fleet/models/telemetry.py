@@ -6,6 +6,8 @@ from django.db import models
 from fleet.appendonly import AppendOnlyModel
 from fleet.models.inventory import Machine
 
+AHEAD = "the machine's clock ran ahead of the server's: kept, but no verdict reads it"
+
 
 class TelemetryBatch(models.Model):
     """One delivery of records and what became of each; a repeated key answers the same."""
@@ -16,9 +18,11 @@ class TelemetryBatch(models.Model):
     sender = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
     )
+    digest = models.CharField(max_length=64, help_text="of the reports as they were sent")
     accepted = models.PositiveIntegerField(default=0)
     duplicates = models.PositiveIntegerField(default=0)
     refused = models.PositiveIntegerField(default=0)
+    refusals = models.JSONField(default=list, blank=True, help_text="which record, and why")
 
     class Meta:
         constraints = (
@@ -42,6 +46,7 @@ class Observation(models.Model):
     detector = models.CharField(max_length=40, blank=True)
     source = models.CharField(max_length=100)
     source_key = models.CharField(max_length=200)
+    is_ahead = models.BooleanField(default=False, help_text=AHEAD)
     received_at = models.DateTimeField()
 
     class Meta:
@@ -83,6 +88,9 @@ class FaultSignature(models.Model):
     action = models.CharField(max_length=100, blank=True)
     components = models.JSONField(default=list, blank=True)
     is_unrecoverable = models.BooleanField(default=False)
+    first_seen_at = models.DateTimeField(
+        null=True, blank=True, help_text="of an unknown one: the first fault that carried it"
+    )
 
     class Meta:
         ordering = ("name",)
@@ -104,6 +112,7 @@ class Fault(AppendOnlyModel):
     source = models.CharField(max_length=100)
     source_key = models.CharField(max_length=200)
     attributes = models.JSONField(default=dict, blank=True)
+    is_ahead = models.BooleanField(default=False, help_text=AHEAD)
     received_at = models.DateTimeField()
 
     class Meta:
@@ -140,6 +149,7 @@ class Recovery(models.Model):
     repeated_seconds = models.FloatField(null=True, blank=True)
     source = models.CharField(max_length=100)
     source_key = models.CharField(max_length=200)
+    is_ahead = models.BooleanField(default=False, help_text=AHEAD)
     received_at = models.DateTimeField()
 
     class Meta:
@@ -169,3 +179,19 @@ class Recovery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.machine} {self.path or 'open'} {self.time:%Y-%m-%d %H:%M}"
+
+
+class CollectorCursor(models.Model):
+    """How far one collector has come, and which worker is at it.
+
+    `collected_until` is by the clock; the lease is by the wall. Whoever changes the token owns
+    the next steps, so a worker that lost its lease cannot move the cursor.
+    """
+
+    collector = models.CharField(max_length=200, unique=True, help_text="dotted path")
+    collected_until = models.DateTimeField()
+    leased_until = models.DateTimeField(null=True, blank=True)
+    lease_token = models.CharField(max_length=32, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.collector} until {self.collected_until:%Y-%m-%d %H:%M:%S}"
