@@ -23,7 +23,7 @@ OLDEST = (3, 11)
 
 
 def main() -> None:
-    problem = version_problem(sys.version_info)
+    problem = version_problem(sys.version_info[:2])
     if problem:
         stop(problem)
     if missing_packages():

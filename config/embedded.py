@@ -69,7 +69,7 @@ class EmbeddedWorker:
         """Let running tasks end; false if one still runs when the grace is over."""
         deadline = time.monotonic() + grace
         while self._thread.is_alive():
-            state.should_stop = os.EX_OK
+            state.should_stop = os.EX_OK  # type: ignore[assignment]
             # The loop waits up to 2 s for a message, and once more before it ends.
             app.control.broadcast("ping")
             self._thread.join(0.1)
@@ -101,9 +101,7 @@ class EmbeddedBeat:
 
     def __init__(self) -> None:
         self._service = Service(app, max_interval=1, scheduler_cls=Scheduler)
-        self._thread = threading.Thread(
-            target=self._service.start, name="celery-beat", daemon=True
-        )
+        self._thread = threading.Thread(target=self._service.start, name="celery-beat", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -202,27 +200,24 @@ def run_parts(
     *, host: str, port: int, on_ready: Callable[[str], None] | None, concurrency: int
 ) -> int:
     stop = threading.Event()
+    parts: list[Part] = []
     with stop_signals(stop):
-        parts: list[Part] = []
         try:
-            for make in (
-                lambda: EmbeddedWeb(host=host, port=port),
-                lambda: EmbeddedWorker(concurrency=concurrency),
-                EmbeddedBeat,
-            ):
-                parts.append(make())
-                parts[-1].start()
-            address = f"http://{host}:{parts[0].port}/"
-            if on_ready:
-                on_ready(address)
-            else:
-                print(f"Coalmine serves {address} (stop with Ctrl-C)", flush=True)
+            web = EmbeddedWeb(host=host, port=port)  # first: a port that is taken ends it here
+            for part in (web, EmbeddedWorker(concurrency=concurrency), EmbeddedBeat()):
+                part.start()
+                parts.append(part)
+            (on_ready or announce)(f"http://{host}:{web.port}/")
             fallen = watch(parts, stop=stop)
         finally:
             stopped = stop_all(parts)
     if not stopped:
         leave(1)
     return 1 if fallen else 0
+
+
+def announce(address: str) -> None:
+    print(f"Coalmine serves {address} (stop with Ctrl-C)", flush=True)
 
 
 def watch(parts: list[Part], *, stop: threading.Event) -> bool:
@@ -237,9 +232,8 @@ def watch(parts: list[Part], *, stop: threading.Event) -> bool:
 
 def stop_all(parts: list[Part]) -> bool:
     """Stop the clock first, then the work, then the pages."""
-    order = sorted(parts, key=lambda part: [EmbeddedBeat, EmbeddedWorker, EmbeddedWeb].index(type(part)))
-    results = [part.stop() for part in order]
-    return all(results)
+    stopped = [part.stop() for part in reversed(parts)]
+    return all(stopped)
 
 
 def leave(status: int) -> None:
@@ -258,7 +252,9 @@ def stop_signals(stop: threading.Event) -> Iterator[None]:
     def request_stop(number: int, frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

@@ -49,11 +49,15 @@ def items(name: str, *, default: Collection[str] = ()) -> list[str]:
 def url(name: str, *, default: str = "", schemes: Collection[str]) -> str:
     """An address with one of these schemes, or nothing where the default is nothing."""
     value = text(name, default=default)
-    if not value or value.partition("://")[0] in schemes and "://" in value:
+    scheme, mark, _ = value.partition("://")
+    if not value or (mark and scheme in schemes):
         return value
-    raise refused(name, seen=value, accepted="an address starting with " + ", ".join(
-        f"{scheme}://" for scheme in sorted(schemes)
-    ))
+    raise refused(
+        name,
+        seen=value,
+        accepted="an address starting with "
+        + ", ".join(f"{scheme}://" for scheme in sorted(schemes)),
+    )
 
 
 def dotted(name: str, *, default: str) -> str:

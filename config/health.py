@@ -19,7 +19,5 @@ def ready(request: HttpRequest) -> JsonResponse:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError as error:
-        return JsonResponse(
-            {"status": "unready", "database": type(error).__name__}, status=503
-        )
+        return JsonResponse({"status": "unready", "database": type(error).__name__}, status=503)
     return JsonResponse({"status": "ready", "database": connection.vendor})

@@ -9,6 +9,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from celery.schedules import schedule
 from django.core.exceptions import ImproperlyConfigured
@@ -257,7 +258,7 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 
 # The schedule only ticks; what is due, and when, stands in the database.
 SWEEP_SECONDS = environment.whole("SWEEP_SECONDS", default=5, low=1, high=300)
-CELERY_BEAT_SCHEDULE = {}
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {}
 
 
 def tick(task: str, *, seconds: float) -> None:

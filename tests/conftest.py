@@ -39,7 +39,6 @@ django.setup()
 from django.conf import settings  # noqa: E402
 from django.db import connection, connections  # noqa: E402
 from django.test import TransactionTestCase  # noqa: E402
-from kombu.transport.memory import Channel  # noqa: E402
 
 from config.celery import app  # noqa: E402
 from fleet import appendonly  # noqa: E402
@@ -70,7 +69,7 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session", autouse=True)
 def flush_past_the_triggers() -> Iterator[None]:
-    """Let the flush after a transactional test through the append-only triggers, and nothing else."""
+    """Let the flush after a transactional test past the append-only triggers."""
     plain = TransactionTestCase._fixture_teardown
 
     def teardown(case: TransactionTestCase) -> None:
@@ -88,9 +87,8 @@ def flush_past_the_triggers() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def empty_queues(request: pytest.FixtureRequest) -> None:
     """Start without another test's messages."""
-    Channel.queues.clear()
-    if ON_SERVICES and touches_engines(request.node):
-        app.control.purge()
+    if touches_engines(request.node):
+        worker_process.forget_messages(app)
 
 
 @pytest.fixture
@@ -169,4 +167,3 @@ def skip_reason(report: pytest.TestReport) -> str:
     where = report.longrepr
     text = where[2] if isinstance(where, tuple) else str(where)
     return str(text).removeprefix("Skipped: ")
-

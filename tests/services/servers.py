@@ -199,9 +199,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
-def wait_until(
-    answers: Callable[[], bool], *, process: subprocess.Popen[bytes], log: Path
-) -> None:
+def wait_until(answers: Callable[[], bool], *, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not answers():
         if process.poll() is not None or time.monotonic() > deadline:

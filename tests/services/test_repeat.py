@@ -56,7 +56,16 @@ def repeat(report: Path, *, database_url: str, redis_url: str) -> tuple[int, str
         "SECRET_KEY": "only-for-tests-" * 4,
     }
     environment.pop("PYTEST_CURRENT_TEST", None)
-    command = [sys.executable, "-m", "pytest", "tests", "--color=no", "-q", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests",
+        "--color=no",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
         command,
         cwd=ROOT,

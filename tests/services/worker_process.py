@@ -1,6 +1,7 @@
 """A Celery worker for the length of a test, in the shape that the engines allow."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,9 +12,10 @@ from urllib.parse import quote
 
 from celery import Celery
 from django.db import connection
+from kombu.transport.memory import Channel
 
 from config.embedded import embedded_worker
-from tests.services.servers import die_with_parent, ended
+from tests.services.servers import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 30.0
@@ -25,6 +27,17 @@ def running(app: Celery) -> AbstractContextManager[object]:
     return separate_process(app)
 
 
+def forget_messages(app: Celery) -> None:
+    """Drop what is queued, and what a worker had taken and not yet acknowledged."""
+    if app.conf.broker_url.startswith("memory:"):
+        Channel.queues.clear()
+        return
+    with app.connection_for_write() as broker:
+        broker.default_channel.client.delete(
+            app.conf.task_default_queue, "unacked", "unacked_index", "unacked_mutex"
+        )
+
+
 @contextmanager
 def separate_process(app: Celery) -> Iterator[subprocess.Popen[bytes]]:
     """`celery worker` with its ordinary pool of processes, on the test's own database."""
@@ -32,13 +45,23 @@ def separate_process(app: Celery) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "celery", "-A", "config", "worker", "--hostname", name]
     command += ["--concurrency=2", "--loglevel=WARNING", "--include=tests.services.probe"]
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    environment = os.environ | {"DATABASE_URL": database_url()}
+    # A killed pool leaves temporary folders behind: let them go with the test's own.
+    environment = os.environ | {"DATABASE_URL": database_url(), "TMPDIR": os.environ["DATA_DIR"]}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, preexec_fn=die_with_parent, stdout=subprocess.DEVNULL
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
     )
-    with ended(process, seconds=15):
+    try:
         wait_until_ready(app, name=name, process=process)
         yield process
+    finally:
+        # A warm stop takes two seconds; what still runs has nothing more to tell the test.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def wait_until_ready(app: Celery, *, name: str, process: subprocess.Popen[bytes]) -> None:
@@ -56,5 +79,3 @@ def database_url() -> str:
     login = ":".join(quote(str(found[key]), safe="") for key in ("USER", "PASSWORD") if found[key])
     port = found["PORT"] or 5432
     return f"postgres://{login}@{found['HOST']}:{port}/{found['NAME']}"
-
-

@@ -1,0 +1,127 @@
+"""How errors leave the API: each domain error has a status and a stable code, said once here.
+
+Answers are RFC 9457 problem documents. Views never catch domain errors; a class that is not
+listed is a bug and stays one.
+"""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+import fleet.errors
+import rollouts.analysis.errors
+import rollouts.errors
+import rollouts.lifecycle
+
+CONTENT_TYPE = "application/problem+json"
+
+#: The nearest listed base class of an error decides; codes never change once published.
+PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
+    fleet.errors.AppendOnly: (HTTPStatus.CONFLICT, "append_only"),
+    fleet.errors.StaleMachine: (HTTPStatus.CONFLICT, "stale_machine"),
+    fleet.errors.UnknownMachine: (HTTPStatus.NOT_FOUND, "unknown_machine"),
+    fleet.errors.CordonStands: (HTTPStatus.CONFLICT, "cordon_stands"),
+    fleet.errors.GateMissing: (HTTPStatus.CONFLICT, "gate_missing"),
+    fleet.errors.BundleFrozen: (HTTPStatus.CONFLICT, "bundle_frozen"),
+    fleet.errors.BundleNotReady: (HTTPStatus.CONFLICT, "bundle_not_ready"),
+    fleet.errors.ClockError: (HTTPStatus.CONFLICT, "clock_refused"),
+    rollouts.errors.StaleRollout: (HTTPStatus.CONFLICT, "stale_rollout"),
+    rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),
+    rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
+    rollouts.errors.SamePerson: (HTTPStatus.FORBIDDEN, "same_person"),
+    rollouts.errors.NotHalted: (HTTPStatus.CONFLICT, "not_halted"),
+    rollouts.errors.UnknownPolicy: (HTTPStatus.NOT_FOUND, "unknown_policy"),
+    rollouts.errors.PolicyRefused: (HTTPStatus.BAD_REQUEST, "policy_refused"),
+    rollouts.errors.CaseRefused: (HTTPStatus.BAD_REQUEST, "case_refused"),
+    rollouts.lifecycle.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_transition"),
+    rollouts.analysis.errors.AnalysisError: (HTTPStatus.BAD_REQUEST, "not_judgeable"),
+}
+
+
+def problem_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Answer a problem document, or None for an error that nobody foresaw."""
+    found = next((PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS), None)
+    if found is not None:
+        status, code = found
+        reasons = [{"reason": reason} for reason in getattr(error, "reasons", ())]
+        document = problem(status, code=code, detail=str(error), errors=reasons)
+        return Response(document, status=status, content_type=CONTENT_TYPE)
+    response = exception_handler(error, context)  # sets WWW-Authenticate and Retry-After
+    if response is not None:
+        response.data = framework_problem(error, status=HTTPStatus(response.status_code))
+        response.content_type = CONTENT_TYPE
+    return response
+
+
+def framework_problem(error: Exception, *, status: HTTPStatus) -> dict[str, Any]:
+    """The problem document of an error that Django or the REST framework raised."""
+    if isinstance(error, exceptions.ValidationError):
+        errors = list(field_errors(error.get_full_details()))
+        detail = "; ".join(f"{item['field'] or 'body'}: {item['reason']}" for item in errors)
+        return problem(status, code="invalid", detail=detail, errors=errors)
+    if isinstance(error, Http404 | PermissionDenied):
+        code = "not_found" if isinstance(error, Http404) else "permission_denied"
+        return problem(status, code=code, detail=str(error) or status.description)
+    details = error.get_full_details()  # type: ignore[attr-defined]
+    return problem(status, code=details["code"], detail=details["message"])
+
+
+def problem(
+    status: HTTPStatus, *, code: str, detail: str, errors: list[dict[str, str]] | None = None
+) -> dict[str, Any]:
+    """One RFC 9457 document with the product's own members `code` and `errors`."""
+    document: dict[str, Any] = {
+        "type": f"urn:coalmine:problem:{code}",
+        "title": status.phrase,
+        "status": int(status),
+        "code": code,
+        "detail": detail,
+    }
+    if errors:
+        document["errors"] = errors
+    return document
+
+
+def field_errors(details: Any, *, path: str = "") -> Iterator[dict[str, str]]:
+    """Flatten nested validation details to one entry per field, such as `records[3].time`."""
+    if isinstance(details, Mapping) and set(details) == {"message", "code"}:
+        yield {"field": path, "code": str(details["code"]), "reason": str(details["message"])}
+    elif isinstance(details, Mapping):
+        for key, value in details.items():
+            name = "" if key == "non_field_errors" else str(key)
+            yield from field_errors(value, path=".".join(filter(None, (path, name))))
+    else:
+        for position, value in enumerate(details):
+            is_leaf = isinstance(value, Mapping) and set(value) == {"message", "code"}
+            yield from field_errors(value, path=path if is_leaf else f"{path}[{position}]")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """A problem document below /api/, the ordinary page elsewhere."""
+    if not request.path.startswith("/api/"):
+        return defaults.page_not_found(request, exception)
+    document = problem(
+        HTTPStatus.NOT_FOUND,
+        code="not_found",
+        detail=f"{request.path} does not exist; /api/schema/ lists what does",
+    )
+    return JsonResponse(document, status=404, content_type=CONTENT_TYPE)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """A problem document below /api/, without what went wrong: that is in the log."""
+    if not request.path.startswith("/api/"):
+        return defaults.server_error(request)
+    document = problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        code="internal_error",
+        detail="the request failed inside Coalmine; its log says why",
+    )
+    return JsonResponse(document, status=500, content_type=CONTENT_TYPE)
