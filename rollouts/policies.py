@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import yaml
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.errors import PolicyRefused
@@ -50,13 +49,9 @@ def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PolicyRefused(
-            [f"not UTF-8: {error.reason} at byte {error.start}"], source=source
-        )
+        raise PolicyRefused([f"not UTF-8: {error.reason} at byte {error.start}"], source=source)
     except OSError as error:
-        raise PolicyRefused(
-            [f"cannot be read: {error.strerror}"], source=source
-        ) from error
+        raise PolicyRefused([f"cannot be read: {error.strerror}"], source=source) from error
     document = _parse(text, suffix=path.suffix.lower(), source=source)
     check(document, kind=kind, source=source)
     return document
@@ -77,9 +72,7 @@ def _parse(text: str, *, suffix: str, source: str) -> Document:
     try:
         document = _plain(readers[suffix](text))
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise PolicyRefused(
-            [f"not valid {suffix[1:].upper()}: {error}"], source=source
-        ) from error
+        raise PolicyRefused([f"not valid {suffix[1:].upper()}: {error}"], source=source) from error
     if not isinstance(document, dict):
         raise PolicyRefused(
             [f"holds {_shown(document)}; accepted: one object of fields"], source=source
@@ -104,9 +97,7 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class _UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML keeps the last of equal keys silently; here they are refused."""
 
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         self.flatten_mapping(node)
         return _unique_pairs(
             [
@@ -154,9 +145,7 @@ def check(document: Document, *, kind: Kind, source: str = "policy") -> None:
         {"$ref": f"#/$defs/{kind}", "$defs": schema()["$defs"]},
         format_checker=Draft202012Validator.FORMAT_CHECKER,
     )
-    errors = sorted(
-        validator.iter_errors(document), key=lambda error: list(map(str, error.path))
-    )
+    errors = sorted(validator.iter_errors(document), key=lambda error: list(map(str, error.path)))
     reasons = [reason for error in errors for reason in _explain(error, kind=kind)]
     if not reasons:
         reasons = list(_contradictions(document, kind=kind))
@@ -164,7 +153,7 @@ def check(document: Document, *, kind: Kind, source: str = "policy") -> None:
         raise PolicyRefused(list(dict.fromkeys(reasons)), source=source)
 
 
-def _explain(error: ValidationError, *, kind: Kind) -> Iterator[str]:
+def _explain(error: Any, *, kind: Kind) -> Iterator[str]:
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
         yield from _unknown_keys(error, kind=kind)
         return
@@ -176,7 +165,7 @@ def _explain(error: ValidationError, *, kind: Kind) -> Iterator[str]:
     yield f"{_place(error)}: {_wrong(error)}{hint}"
 
 
-def _unknown_keys(error: ValidationError, *, kind: Kind) -> Iterator[str]:
+def _unknown_keys(error: Any, *, kind: Kind) -> Iterator[str]:
     known = set(properties(error.schema))
     for key in sorted(set(error.instance) - known):
         yield f"{_place(error, key)}: unknown key; {_suggestion(key, known, kind=kind)}"
@@ -191,16 +180,14 @@ def _suggestion(key: str, known: set[str], *, kind: Kind) -> str:
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
-def _wrong(error: ValidationError) -> str:
+def _wrong(error: Any) -> str:
     seen, limit = _shown(error.instance), error.validator_value
     match error.validator:
         case "type":
             names = [limit] if isinstance(limit, str) else limit
             return f"{seen} is not of type {' or '.join(names)}"
         case "enum":
-            close = difflib.get_close_matches(
-                str(error.instance), [str(x) for x in limit], n=1
-            )
+            close = difflib.get_close_matches(str(error.instance), [str(x) for x in limit], n=1)
             guess = f"; did you mean {close[0]!r}?" if close else ""
             return f"{seen} is not accepted; accepted: {', '.join(map(_shown, limit))}{guess}"
         case "const":
@@ -220,17 +207,13 @@ def _wrong(error: ValidationError) -> str:
     return error.message
 
 
-def _alternatives(error: ValidationError) -> str:
-    return ", ".join(
-        name for option in error.validator_value for name in option["required"]
-    )
+def _alternatives(error: Any) -> str:
+    return ", ".join(name for option in error.validator_value for name in option["required"])
 
 
-def _place(error: ValidationError, key: str | None = None) -> str:
+def _place(error: Any, key: str | None = None) -> str:
     parts = [*error.absolute_path, *([key] if key is not None else [])]
-    text = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
-    )
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.lstrip(".") or "the document"
 
 
@@ -311,9 +294,7 @@ def with_defaults(document: Document, *, kind: Kind) -> Document:
 def _filled(value: Any, definition: Mapping[str, Any]) -> Any:
     definition = _resolved(definition)
     if isinstance(value, list) and "items" in definition:
-        return [
-            _filled(item, _item_definition(item, definition["items"])) for item in value
-        ]
+        return [_filled(item, _item_definition(item, definition["items"])) for item in value]
     if isinstance(value, dict) and properties(definition):
         return _filled_object(value, definition)
     return value
@@ -415,14 +396,19 @@ def guardrail_from(item: Document, *, scope: str) -> Guardrail:
         metric=Metric(item["metric"]),
         required=_or_auto(item["required"]),
         halt=item["halt"],
-        margin=item.get("margin_ratio", item.get("margin", 0.0)),
-        tolerance=item.get("tolerance_ratio", item.get("tolerance", 0.0)),
+        margin=_first(item, "margin_ratio", "margin"),
+        tolerance=_first(item, "tolerance_ratio", "tolerance"),
         signatures=tuple(item.get("signatures", ("*",))),
         workloads=tuple(item.get("workloads", ())),
         paths=dict(item.get("paths", {})),
         scope=item["scope"] or scope,
         ends_service=_or_auto(item.get("ends_service", "auto")),
     )
+
+
+def _first(item: Document, *names: str) -> float:
+    """The first of these fields that the metric has; 0 where it has none, as it needs none."""
+    return next((float(item[name]) for name in names if name in item), 0.0)
 
 
 def _or_auto(value: bool | str) -> bool | None:
