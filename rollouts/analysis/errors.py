@@ -31,3 +31,7 @@ class ScoreOverflow(AnalysisError):
 
 class InvalidPolicy(AnalysisError):
     """A policy asks for what cannot be judged."""
+
+
+class InvalidState(AnalysisError):
+    """A stored state cannot be read back."""
