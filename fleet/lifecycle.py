@@ -96,7 +96,9 @@ STATES: Mapping[State, StateRule] = {
     State.AWAITING_REPAIR: StateRule(Role.DATA_CENTRE, "schedule the work", 24.0),
     State.REPAIRING: StateRule(Role.DATA_CENTRE, "do the work, record the serials", 4.0),
     State.AT_SUPPLIER: StateRule(Role.VENDOR, "chase the return date", 14 * 24.0),
-    State.LEMON_REVIEW: StateRule(Role.RELIABILITY, "repair, return to the supplier or retire", 72.0),
+    State.LEMON_REVIEW: StateRule(
+        Role.RELIABILITY, "repair, return to the supplier or retire", 72.0
+    ),
     State.RETIRED: StateRule(Role.ASSETS, "none", None),
 }
 

@@ -155,9 +155,7 @@ class FirmwareRecord(AppendOnlyModel):
                 name="firmware_record_once",
             ),
         )
-        indexes = (
-            models.Index(fields=["kind", "version", "since"], name="firmware_kind_version"),
-        )
+        indexes = (models.Index(fields=["kind", "version", "since"], name="firmware_kind_version"),)
 
     def __str__(self) -> str:
         return f"{self.machine} {self.kind} {self.version} {self.stage} since {self.since}"
