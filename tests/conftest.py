@@ -11,7 +11,9 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -19,6 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ON_SERVICES = os.environ.get("COALMINE_TEST_SERVICES") == "1"
 KEPT_ON_SERVICES = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY"}
+PRODUCT_APPS = ("fleet", "rollouts", "simulation")
 SCRATCH = tempfile.TemporaryDirectory(prefix="coalmine-tests-")
 
 
@@ -36,8 +39,10 @@ def isolate_environment() -> None:
 isolate_environment()
 django.setup()
 
+from django.apps import apps  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection, connections  # noqa: E402
+from django.db.models import Model  # noqa: E402
 from django.test import TransactionTestCase  # noqa: E402
 
 from config.celery import app  # noqa: E402
@@ -67,18 +72,36 @@ def django_db_modify_db_settings(
     connections["default"].settings_dict["TEST"]["NAME"] = name
 
 
-@pytest.fixture(scope="session", autouse=True)
-def flush_past_the_triggers() -> Iterator[None]:
-    """Let the flush after a transactional test past the append-only triggers."""
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let a transactional test's flush past the append-only triggers, and undo its excess.
+
+    The flush empties every table, also of what migrations put there; those rows come back.
+    """
     plain = TransactionTestCase._fixture_teardown
+    with django_db_blocker.unblock():
+        shipped = shipped_rows()
 
     def teardown(case: TransactionTestCase) -> None:
         with appendonly.maintenance():
             plain(case)
+        for model, rows in shipped.items():
+            model._base_manager.bulk_create(deepcopy(rows))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", teardown)
         yield
+
+
+def shipped_rows() -> dict[type[Model], list[Model]]:
+    """What this product's migrations have put into a fresh database, by model."""
+    found = {
+        model: list(model._base_manager.order_by("pk"))
+        for app_config in apps.get_app_configs()
+        if app_config.name in PRODUCT_APPS
+        for model in app_config.get_models()
+    }
+    return {model: rows for model, rows in found.items() if rows}
 
 
 # --- broker and worker ------------------------------------------------------
