@@ -1,0 +1,332 @@
+"""Planning figures: closed forms, the rules of thumb, and agreement with simulation."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import nbinom, norm
+
+from rollouts.analysis.errors import InvalidLevel, InvalidSample
+from rollouts.analysis.power import (
+    RECOVERY_MARGIN,
+    RECOVERY_SIGMA,
+    FaultCounts,
+    FaultRate,
+    effective_margin,
+    expected_excess_faults,
+    fault_halt_power,
+    fault_ni_power,
+    install_ni_power,
+    is_decidable,
+    needed_canaries,
+    needed_exposure,
+    recovery_ni_power,
+    schoenfeld_events,
+    severe_ni_power,
+    throughput_ni_power,
+    zero_event_exposure,
+)
+
+VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["planner"]
+LAST_BOUND = 1.827
+
+
+def lemon_counts(rate, *, days, machines=20_000, seed=5):
+    """The fleet of the benchmark: gamma(2) machines, 1.5 % of them 10 to 50 times worse."""
+    rng = np.random.default_rng(seed)
+    lemons = np.where(rng.random(machines) < 0.015, rng.uniform(10, 50, machines), 1)
+    level = rng.gamma(2, 0.5, machines) * lemons / (1 + 0.015 * 29)
+    return FaultCounts(rng.poisson(level * rate * days), days=days)
+
+
+@pytest.mark.parametrize("vector", VECTORS["schoenfeld_total_first_episodes"])
+def test_total_first_episodes_match_the_formula_of_schoenfeld(vector):
+    events = schoenfeld_events(
+        float(vector["M"]),
+        canary_fraction=float(vector["canary_fraction"]),
+        alpha=float(vector["alpha"]),
+        beta=float(vector["beta"]),
+    )
+
+    assert events == pytest.approx(vector["events"], rel=1e-10)
+
+
+@pytest.mark.parametrize("vector", VECTORS["zero_event_exposure_machine_days"])
+def test_exposure_without_event_matches_the_closed_form(vector):
+    days = zero_event_exposure(float(vector["margin_rate_per_day"]), alpha=vector["alpha"])
+
+    assert days == pytest.approx(vector["exposure"], rel=1e-10)
+
+
+def test_gamma_poisson_generates_as_the_negative_binomial_does():
+    # scipy's nbinom with n = 1/k and p = 1/(1 + k mean), summed term by term.
+    k, mean = 0.7, 0.05 * 12.0
+    counts = np.arange(400)
+    mass = nbinom.pmf(counts, 1 / k, 1 / (1 + k * mean))
+
+    for share in (0.0, 0.25, 0.5, 1.0):
+        expected = float((mass * share**counts).sum())
+        assert FaultRate(0.05, dispersion=k).generating(share, days=12.0) == pytest.approx(
+            expected, rel=1e-10
+        )
+
+
+def test_thinned_counts_generate_as_the_longer_history_says():
+    whole = lemon_counts(0.05, days=14.0, machines=200_000)
+    short = lemon_counts(0.05, days=3.5, machines=200_000, seed=6)
+
+    for share in (0.0, 0.5):
+        for days in (1.0, 3.5, 7.0):
+            assert short.generating(share, days=days) == pytest.approx(
+                whole.generating(share, days=days), abs=0.005
+            )
+
+
+def test_fitted_rate_keeps_mean_and_share_of_quiet_machines():
+    history = FaultCounts(np.array([0] * 70 + [1] * 15 + [2] * 10 + [40] * 5), days=10.0)
+
+    fitted = history.fitted()
+
+    assert fitted.rate_per_day == history.rate_per_day
+    assert fitted.generating(0.0, days=10.0) == pytest.approx(0.7, rel=1e-9)
+
+
+def test_counts_without_spread_fit_a_poisson():
+    assert FaultCounts(np.ones(20, dtype=np.int64), days=10.0).fitted() == FaultRate(0.1)
+    assert FaultCounts(np.zeros(20, dtype=np.int64), days=10.0).fitted() == FaultRate(0.0)
+
+
+@pytest.mark.parametrize(
+    ("n_canary", "rate", "margin", "prototype"),
+    [
+        (64, 0.2, 2, 0.84),
+        (64, 0.05, 2, 0.34),
+        (64, 0.05, 3, 0.73),
+        (256, 0.05, 2, 0.90),
+        (256, 0.02, 2, 0.59),
+        (8, 0.2, 2, 0.16),
+    ],
+)
+def test_fault_power_is_that_of_the_simulated_prototype(n_canary, rate, margin, prototype):
+    # 3 days, 1:4 arms, lemons; the simulation had all four checkpoints and 400 to
+    # 1,200 waves, the formula has the last checkpoint only: 6 points of room.
+    power = fault_ni_power(
+        lemon_counts(rate, days=14.0, machines=200_000),
+        n_canary=n_canary,
+        n_control=4 * n_canary,
+        days=3.0,
+        margin=margin,
+        bound=LAST_BOUND,
+    )
+
+    assert power == pytest.approx(prototype, abs=0.06)
+
+
+def test_eight_canaries_of_three_days_never_decide_faults():
+    for rate in (0.005, 0.02, 0.05, 0.2):
+        power = fault_ni_power(
+            FaultRate(rate), n_canary=8, n_control=32, days=3.0, margin=2.0, bound=LAST_BOUND
+        )
+        assert not is_decidable(power)
+
+
+def test_exposure_needed_at_a_healthy_fleet_s_rate_is_the_published_one():
+    # 0.0038 hard faults per machine-day, margin 1 + .005/.0038: about 1,850 canary
+    # machine-days for 50 % and 3,900 for 80 %.
+    margin = effective_margin(2.0, rate_before_per_day=0.0038, delta_abs=0.005)
+    needed = [
+        needed_exposure(
+            FaultRate(0.0038, dispersion=0.5),
+            n_canary=400,
+            n_control=1600,
+            margin=margin,
+            bound=LAST_BOUND,
+            power=power,
+        )
+        for power in (0.5, 0.8)
+    ]
+
+    assert needed == pytest.approx([1850, 3900], rel=0.1)
+
+
+def test_needed_exposure_has_the_power_that_was_asked_for():
+    history = lemon_counts(0.05, days=14.0)
+    arms = {"n_canary": 64, "n_control": 256, "margin": 2.0, "bound": LAST_BOUND}
+
+    days = needed_exposure(history, power=0.6, **arms) / 64
+
+    assert fault_ni_power(history, days=days, **arms) == pytest.approx(0.6, abs=1e-4)
+
+
+def test_faults_that_never_happened_before_cannot_be_decided():
+    history = FaultCounts(np.zeros(50, dtype=np.int64), days=14.0)
+    arms = {"n_canary": 64, "n_control": 256, "bound": LAST_BOUND}
+    margin = effective_margin(2.0, rate_before_per_day=history.rate_per_day, delta_abs=0.005)
+
+    assert margin == math.inf
+    assert fault_ni_power(history, days=30.0, margin=margin, **arms) == 0
+    assert needed_exposure(history, margin=2.0, **arms) == math.inf
+
+
+@given(st.integers(4, 300), st.floats(0.005, 0.3), st.floats(1.5, 4.0))
+def test_fault_power_falls_with_the_true_ratio_to_the_level_of_the_bound_at_the_margin(
+    n_canary, rate, margin
+):
+    arms = {"n_canary": n_canary, "n_control": 4 * n_canary, "days": 3.0, "bound": LAST_BOUND}
+    history = FaultRate(rate, dispersion=0.5)
+
+    powers = [
+        fault_ni_power(history, margin=margin, rate_ratio=ratio, **arms)
+        for ratio in (1.0, (1 + margin) / 2, margin)
+    ]
+
+    # Below an even chance the normal approximation need not be monotone.
+    assert powers == sorted(powers, reverse=True) or not is_decidable(powers[0])
+    assert powers[-1] <= norm.sf(LAST_BOUND) + 1e-9
+
+
+def test_throughput_power_and_needed_units_are_one_formula():
+    count = needed_canaries(0.03, control_per_canary=4, delta=0.02, bound=LAST_BOUND, power=0.9)
+
+    power = throughput_ni_power(
+        0.03, n_canary=round(count), n_control=4 * round(count), delta=0.02, bound=LAST_BOUND
+    )
+
+    assert power == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_drop_at_the_margin_is_shown_as_often_as_the_bound_allows():
+    power = throughput_ni_power(
+        0.03, n_canary=64, n_control=256, delta=0.02, bound=LAST_BOUND, drop=0.02
+    )
+
+    assert power == pytest.approx(norm.sf(LAST_BOUND))
+
+
+def test_recovery_needs_twenty_five_to_forty_interruptions():
+    counts = [
+        needed_canaries(
+            RECOVERY_SIGMA,
+            control_per_canary=4,
+            delta=math.log(RECOVERY_MARGIN),
+            bound=LAST_BOUND,
+            power=power,
+        )
+        for power in (0.7, 0.9)
+    ]
+
+    assert 23 < counts[0] < counts[1] < 42
+    assert not is_decidable(recovery_ni_power(10, 40, bound=LAST_BOUND))
+    assert is_decidable(recovery_ni_power(30, 120, bound=LAST_BOUND))
+
+
+@pytest.mark.parametrize(("interruptions", "prototype"), [(5, 0.03), (10, 0.12), (38, 0.52)])
+def test_severe_path_power_is_that_of_the_simulated_prototype(interruptions, prototype):
+    # 8 canaries at .2, 64 at .05 and at .2 faults per day, 3 days.
+    power = severe_ni_power(interruptions, 4 * interruptions, bound=LAST_BOUND)
+
+    assert power == pytest.approx(prototype, abs=0.06)
+
+
+def test_no_interruption_decides_nothing():
+    assert recovery_ni_power(0, 40, bound=LAST_BOUND) == 0
+    assert severe_ni_power(0, 0, bound=LAST_BOUND) == 0
+
+
+def test_install_power_counts_the_outcomes_that_pass():
+    assert install_ni_power(59, failure_share=0.01, limit=0.05, beta=0.05) == pytest.approx(
+        0.99**59
+    )
+    assert install_ni_power(0, failure_share=0.0, limit=0.05, beta=0.05) == 0
+
+
+@pytest.mark.parametrize(
+    ("n_canary", "rate", "ratio", "prototype"),
+    [
+        (64, 0.05, 2, 0.47),
+        (64, 0.05, 3, 0.86),
+        (64, 0.2, 2, 0.88),
+        (64, 0.02, 3, 0.55),
+        (256, 0.05, 2, 0.91),
+        (256, 0.005, 3, 0.72),
+        (8, 0.2, 3, 0.49),
+    ],
+)
+def test_halt_power_is_that_of_the_simulated_prototype(n_canary, rate, ratio, prototype):
+    # Lemons, 3 days, alpha .05; 72 looks in the simulation, one in the formula.
+    power = fault_halt_power(
+        lemon_counts(rate, days=14.0, machines=200_000),
+        n_canary=n_canary,
+        n_control=4 * n_canary,
+        days=3.0,
+        rate_ratio=ratio,
+        alpha=0.05,
+    )
+
+    assert power == pytest.approx(prototype, abs=0.06)
+
+
+def test_halt_power_of_no_effect_stays_within_its_level():
+    for alpha in (0.0, 0.003, 0.05):
+        power = fault_halt_power(
+            FaultRate(0.05), n_canary=64, n_control=256, days=3.0, rate_ratio=1.0, alpha=alpha
+        )
+        assert power <= alpha
+
+
+def test_the_third_default_wave_costs_at_most_sixteen_excess_faults():
+    # Simulated for 2,000 machines at .0038 faults per day and level .003: halted by
+    # this wave in 39 / 76 / 100 % for RR 2.3 / 3 / 5, excess faults <= 16.
+    history = lemon_counts(0.0038, days=28.0, machines=200_000)
+    wave = {"n_canary": 400, "n_control": 1480, "alpha": 0.003}
+
+    worst = expected_excess_faults(history, window_days=7.0, **wave)
+    halts = [fault_halt_power(history, days=7.0, rate_ratio=ratio, **wave) for ratio in (2.3, 3, 5)]
+
+    assert halts == pytest.approx([0.39, 0.76, 1.0], abs=0.06)
+    assert 8 < worst.expected <= 16
+    assert 2 < worst.rate_ratio < 5
+
+
+def test_excess_faults_without_any_halt_are_all_of_the_window_and_its_extension():
+    worst = expected_excess_faults(
+        FaultRate(0.01),
+        n_canary=10,
+        n_control=90,
+        window_days=4.0,
+        extension_share=0.5,
+        alpha=0.0,
+        rate_ratios=(3.0,),
+    )
+
+    assert worst.expected == pytest.approx(2 * 0.01 * 10 * 6.0)
+
+
+def test_a_longer_wave_costs_more_and_a_larger_level_less():
+    def cost(**changes):
+        plan = {"n_canary": 100, "n_control": 1800, "window_days": 7.0, "alpha": 0.003}
+        return expected_excess_faults(FaultRate(0.0038), **(plan | changes)).expected
+
+    assert cost(window_days=14.0) > cost()
+    assert cost(alpha=0.05) < cost()
+    assert cost(extension_share=0.5) > cost()
+
+
+def test_impossible_plans_are_refused():
+    arms = {"n_canary": 4, "n_control": 16}
+    with pytest.raises(InvalidSample, match="each arm"):
+        throughput_ni_power(0.02, n_canary=0, n_control=4, delta=0.02, bound=1.8)
+    with pytest.raises(InvalidSample, match="margin exceeds 1"):
+        fault_ni_power(FaultRate(0.1), days=3.0, margin=1.0, bound=1.8, **arms)
+    with pytest.raises(InvalidSample, match="not negative"):
+        FaultCounts(np.array([-1, 2]), days=3.0)
+    with pytest.raises(InvalidSample, match="finite"):
+        FaultRate(math.nan)
+    with pytest.raises(InvalidLevel, match="power"):
+        needed_exposure(FaultRate(0.1), margin=2.0, bound=1.8, power=1.0, **arms)
+    with pytest.raises(InvalidLevel, match="alpha"):
+        fault_halt_power(FaultRate(0.1), days=3.0, rate_ratio=2.0, alpha=1.0, **arms)
