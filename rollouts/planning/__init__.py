@@ -1,0 +1,52 @@
+"""Waves, strata, the random order, install batches and blast-radius limits. Pure.
+
+Sizes are counted in placement units; with the unit `machine` that is machines.
+"""
+
+from rollouts.planning.batches import Deal, batch_count, deal_blocks, deal_counts
+from rollouts.planning.limits import Candidate, Caps, Pool, Startable, startable
+from rollouts.planning.order import (
+    DEFAULT_STRATA,
+    Assigned,
+    Assignments,
+    Merge,
+    UnitInput,
+    draw_order,
+    fleet_change,
+    next_in_order,
+    plan_digest,
+    recent_fault_class,
+)
+from rollouts.planning.refusal import can_reach, cells_of, log_assignments, refuse
+from rollouts.planning.waves import WaveSpec, allocate, exact, hold_back_size, wave_sizes
+
+__all__ = [
+    "DEFAULT_STRATA",
+    "Assigned",
+    "Assignments",
+    "Candidate",
+    "Caps",
+    "Deal",
+    "Merge",
+    "Pool",
+    "Startable",
+    "UnitInput",
+    "WaveSpec",
+    "allocate",
+    "batch_count",
+    "can_reach",
+    "cells_of",
+    "deal_blocks",
+    "deal_counts",
+    "draw_order",
+    "exact",
+    "fleet_change",
+    "hold_back_size",
+    "log_assignments",
+    "next_in_order",
+    "plan_digest",
+    "recent_fault_class",
+    "refuse",
+    "startable",
+    "wave_sizes",
+]
