@@ -1,0 +1,52 @@
+"""What every page carries, and the two answers for load balancers."""
+
+import pytest
+from django.db.utils import OperationalError
+from django.test import Client
+
+
+def test_a_process_that_answers_is_alive_without_its_database(client: Client):
+    # No database fixture: a query would fail the test.
+    answer = client.get("/livez")
+
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "alive"}
+
+
+@pytest.mark.django_db
+def test_a_process_with_a_database_is_ready(client: Client):
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "ready"
+
+
+def test_a_process_whose_database_is_down_is_not_ready(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    def fail() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr("config.health.connection.cursor", fail)
+
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json()["database"] == "OperationalError"
+
+
+def test_every_page_says_where_its_scripts_may_come_from(client: Client):
+    policy = client.get("/livez").headers["Content-Security-Policy"]
+
+    scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+    assert "'self'" in scripts
+    assert "'unsafe-inline'" not in scripts
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.django_db
+def test_the_front_door_leads_to_the_login(client: Client):
+    answer = client.get("/", follow=True)
+
+    assert answer.status_code == 200
+    assert answer.request["PATH_INFO"] == "/admin/login/"
