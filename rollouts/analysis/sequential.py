@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Stratum = TypeVar("Stratum", bound=Hashable)
 SumArray = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 FIRST_EPISODE_GRID = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -279,9 +281,9 @@ def invert(
 
 
 def first_episode_log_e(
-    events: Iterable[tuple[Hashable, bool]],
+    events: Iterable[tuple[Stratum, bool]],
     *,
-    sizes: Mapping[Hashable, tuple[int, int]],
+    sizes: Mapping[Stratum, tuple[int, int]],
     grid: Sequence[float] = FIRST_EPISODE_GRID,
     theta0: float = 1.0,
 ) -> FloatArray:
@@ -330,16 +332,16 @@ def first_episode_log_e(
     if theta.size < 2 or not (np.isfinite(theta).all() and (theta > 0).all()):
         raise AnalysisError(f"rate ratios are positive and finite: got {list(grid)}, {theta0}")
     at_risk = {stratum: list(arms) for stratum, arms in sizes.items()}
+    nobody = [0, 0]
     log_e = np.zeros(theta.size)
     path = []
     for stratum, is_canary in events:
-        canaries, controls = at_risk.get(stratum, (0, 0))
-        arm = 0 if is_canary else 1
-        if (canaries, controls)[arm] < 1:
+        left, arm = at_risk.get(stratum, nobody), 0 if is_canary else 1
+        if left[arm] < 1:
             raise InvalidSample(f"no {'canary' if is_canary else 'control'} at risk in {stratum!r}")
-        share = canaries / (canaries + controls)
+        share = left[0] / sum(left)
         log_e += np.log(theta) * is_canary - np.log(theta * share + 1 - share)
-        at_risk[stratum][arm] -= 1
+        left[arm] -= 1
         path.append(logsumexp(log_e[:-1]) - math.log(theta.size - 1) - log_e[-1])
     return np.array(path, dtype=np.float64)
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import math
+import time
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from scipy.stats import chisquare
 from rollouts.analysis import labels as module
 from rollouts.analysis.errors import (
     AnalysisError,
+    DesignTooSmall,
     InvalidSample,
     ScoreOverflow,
     UnitMismatch,
@@ -211,3 +214,41 @@ def test_a_design_needs_one_arm_per_unit():
         Design(np.zeros(0, dtype=int), np.zeros(0, dtype=bool))
     with pytest.raises(AnalysisError, match="got 0"):
         Labels.draw(design_of((4, 1)), seed=1, resamples=0)
+
+
+def test_a_design_keeps_its_own_copy_of_the_arms():
+    arms = np.arange(6) < 2
+    design = Design(np.zeros(6, dtype=int), arms)
+
+    arms[:] = True
+
+    assert design.sizes == {0: (6, 2)}
+
+
+def test_four_of_sixteen_jobs_reach_a_small_level_and_two_of_eight_do_not():
+    alpha = Fraction(4, 1000)
+
+    design_of((16, 4)).require_reach(alpha)
+
+    assert design_of((16, 4)).least_p == Fraction(1, 1820)
+    with pytest.raises(DesignTooSmall, match=r"28 possible assignments .* at least 250"):
+        design_of((8, 2)).require_reach(alpha)
+    with pytest.raises(DesignTooSmall, match="without a level"):
+        design_of((16, 4)).require_reach(Fraction(0))
+
+
+@pytest.mark.slow
+def test_a_recording_of_fifteen_thousand_machines_stays_within_its_time():
+    rng = np.random.default_rng(0)
+    design = Design(rng.integers(0, 40, 15_156), rng.random(15_156) < 0.5)
+    columns = rng.integers(-1000, 1000, (15_156, 150))
+
+    start = time.perf_counter()
+    labels = Labels.draw(design, seed=1, resamples=19_999)
+    drawn = time.perf_counter()
+    labels.sums(columns)
+    summed = time.perf_counter()
+
+    assert labels.packed.nbytes < 40_000_000
+    assert drawn - start < 12
+    assert summed - drawn < 10

@@ -104,7 +104,7 @@ def test_a_crossing_is_kept_when_the_harm_is_gone():
 
     assert later.is_crossed
     assert later.used == 2
-    assert not later.alive[0] and not later.alive[9]
+    assert later.alive.tolist() == [False] + [True] * 8 + [False]
 
 
 def test_nobody_crosses_before_the_level_allows_one_path():
