@@ -1,0 +1,17 @@
+"""Errors of the virtual fleet."""
+
+
+class SimulationError(Exception):
+    """Base of the virtual fleet's errors; messages state the value seen."""
+
+
+class NoVirtualFleet(SimulationError):
+    """There is no virtual fleet, or not this machine in it."""
+
+
+class NotADemo(SimulationError):
+    """The database is not the demo's to use."""
+
+
+class Stuck(SimulationError):
+    """Nothing is due any more, or nothing moves, and the rollouts have not ended."""
