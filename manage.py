@@ -109,9 +109,11 @@ def make(folder: Path, *, digest: str) -> None:
     say(f"first run: making {folder} from {LOCK.relative_to(ROOT)} (half a minute or so) ...")
     shutil.rmtree(folder, ignore_errors=True)
     pip = [str(python_of(folder)), "-m", "pip", "--disable-pip-version-check"]
-    install = ["install", "--quiet", "--require-hashes", "--requirement", str(LOCK)]
+    install = ["install", "-qq", "--require-hashes", "--requirement", str(LOCK)]
     for command in ([sys.executable, "-m", "venv", str(folder)], pip + install):
-        status = subprocess.call(command, env=clean_environment())
+        # The child keeps the lock open: if this process is killed, the next one
+        # waits for the child's end before it clears the folder.
+        status = subprocess.call(command, env=clean_environment(), close_fds=False)
         if status:
             stop("could not make {}: `{}` ended with {}".format(folder, " ".join(command), status))
     (folder / STAMP).write_text(digest + "\n")
@@ -135,7 +137,12 @@ class only_one:
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.file = self.path.open("w")
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        os.set_inheritable(self.file.fileno(), True)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is making the environment; waiting for it ...")
+            fcntl.flock(self.file, fcntl.LOCK_EX)
 
     def __exit__(self, *error: object) -> None:
         self.file.close()

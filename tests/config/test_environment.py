@@ -45,7 +45,7 @@ def test_a_number_out_of_range_or_out_of_shape_is_an_error(setting, value: str):
 def test_a_choice_names_what_would_be_accepted(setting):
     setting("LOUD")
 
-    with pytest.raises(ImproperlyConfigured, match="'LOUD'.*one of DEBUG, INFO"):
+    with pytest.raises(ImproperlyConfigured, match=r"'LOUD'.*one of DEBUG, INFO"):
         environment.choice("SOME_SETTING", default="INFO", choices=("INFO", "DEBUG"))
 
 

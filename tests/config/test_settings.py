@@ -12,7 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 POSTGRES = "postgres://coalmine:secret@db.example.org:5433/fleet"
-SHOWN = ["IS_EMBEDDED", "DEBUG", "CELERY_BROKER_URL", "SIMULATION_ENABLED", "DATABASES", "SECRET_KEY", "ALLOWED_HOSTS", "CELERY_BEAT_SCHEDULE", "CELERY_BROKER_TRANSPORT_OPTIONS", "CELERY_TASK_TIME_LIMIT", "INSTALLER"]
+SHOWN = [
+    "ALLOWED_HOSTS",
+    "CELERY_BEAT_SCHEDULE",
+    "CELERY_BROKER_TRANSPORT_OPTIONS",
+    "CELERY_BROKER_URL",
+    "CELERY_TASK_TIME_LIMIT",
+    "DATABASES",
+    "DEBUG",
+    "INSTALLER",
+    "IS_EMBEDDED",
+    "SECRET_KEY",
+    "SIMULATION_ENABLED",
+]
 SHOW = f"""
 import json
 from config import settings
