@@ -49,7 +49,8 @@ def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PolicyRefused([f"not UTF-8: {error.reason} at byte {error.start}"], source=source)
+        reason = f"not UTF-8: {error.reason} at byte {error.start}"
+        raise PolicyRefused([reason], source=source) from error
     except OSError as error:
         raise PolicyRefused([f"cannot be read: {error.strerror}"], source=source) from error
     document = _parse(text, suffix=path.suffix.lower(), source=source)
@@ -58,7 +59,7 @@ def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
 
 
 def _parse(text: str, *, suffix: str, source: str) -> Document:
-    readers = {
+    readers: dict[str, Callable[[str], Any]] = {
         ".json": _from_json,
         ".toml": tomllib.loads,
         ".yaml": _from_yaml,
@@ -132,7 +133,7 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"the key {key!r} is not text")  # noqa: TRY004 - bad input, not a bug
+        raise ValueError(f"the key {key!r} is not text")
     return key
 
 

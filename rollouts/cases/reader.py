@@ -45,7 +45,8 @@ OBSERVED = frozenset({Metric.THROUGHPUT, Metric.TELEMETRY})
 class Case:
     """A recorded comparison, ready to be judged.
 
-    `policy` is the one that was asked for, fitted to a short recording where `notes` says so.
+    `policy` is the one that was asked for, fitted to a short recording where `caveats` say so;
+    `notes` say what a reader of the report should know besides.
     `attributes` holds the extra columns of `machines.csv` that the policy names, in the order of
     `samples.machines`.
     """
@@ -55,6 +56,7 @@ class Case:
     samples: Samples
     left_out_machines: int
     left_out_rows: tuple[LeftOut, ...]
+    caveats: tuple[str, ...]
     notes: tuple[str, ...]
     attributes: Mapping[str, tuple[str, ...]]
 
@@ -85,7 +87,7 @@ def read_case(folder: Path, document: Document | None = None) -> Case:
     roster = _roster(files, settings, policy)
     tables = _tables(files, roster, policy)
     window = _window(settings["window"], roster, tables)
-    policy, notes = _fitted(policy, given, window, roster, tables)
+    policy, caveats = _fitted(policy, given, window, roster, tables)
     samples = _samples(roster, policy, window, tables)
     _require_names(samples, policy)
     return Case(
@@ -94,7 +96,8 @@ def read_case(folder: Path, document: Document | None = None) -> Case:
         samples=samples,
         left_out_machines=len(roster.others),
         left_out_rows=files.slips.left_out(),
-        notes=(*notes, *_notes(samples, policy, files)),
+        caveats=tuple(caveats),
+        notes=tuple(_notes(samples, policy, files)),
         attributes=roster.attributes,
     )
 
@@ -219,7 +222,7 @@ def _fitted(
     """
     least = policy.min_exposure_hours
     is_short = window.hours - policy.burn_in_hours < least
-    notes = []
+    caveats = []
     if is_short and "min_exposure_hours" not in given:
         has_burn_in = "burn_in_hours" in given or "burn_in_hours" in given.get("window", {})
         burn_in = policy.burn_in_hours if has_burn_in else 0.0
@@ -229,7 +232,7 @@ def _fitted(
             min_exposure_hours=max(window.hours - burn_in, 0.0),
             guardrails=tuple(map(_with_workloads(tables, roster, window), policy.guardrails)),
         )
-        notes.append(
+        caveats.append(
             f"the recording's {window.hours:.4g} h are shorter than the default least observation "
             f"of {least:g} h; it is judged on what it has, and as a whole before it may widen"
         )
@@ -237,7 +240,7 @@ def _fitted(
         raise PolicyRefused(
             [f"burn_in_hours: {policy.burn_in_hours:g} is not below the {window.hours:g} h window"]
         )
-    return policy, notes
+    return policy, caveats
 
 
 def _samples(roster: Roster, policy: Policy, window: _Window, tables: Mapping[str, Any]) -> Samples:
