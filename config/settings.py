@@ -271,6 +271,13 @@ def tick(task: str, *, seconds: float) -> None:
 
 
 tick("rollouts.tasks.sweep", seconds=SWEEP_SECONDS)
+tick("fleet.tasks.collect", seconds=SWEEP_SECONDS)
+tick("fleet.tasks.heartbeat", seconds=30)
+
+# --- people -----------------------------------------------------------------
+
+# A site with one person turns this on; every approval record shows who wrote and who approved.
+ALLOW_SELF_APPROVAL = environment.flag("ALLOW_SELF_APPROVAL", default=False)
 
 # --- adapters and simulation ------------------------------------------------
 

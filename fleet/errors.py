@@ -35,3 +35,23 @@ class BundleNotReady(FleetError):
 
 class ClockError(FleetError):
     """The clock was asked to go backwards, or to move in the wrong mode."""
+
+
+class SelfApproval(FleetError):
+    """Author and approver of a bundle are the same person."""
+
+
+class RegistrationRefused(FleetError):
+    """Machines cannot be registered; `reasons` lists everything that is wrong at once."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class SelectorError(FleetError):
+    """A selector is empty, malformed or names something unknown; it selects nothing."""
+
+
+class BatchConflict(FleetError):
+    """A batch key was used before, for other content."""

@@ -1,0 +1,87 @@
+"""Write many rows once: rows that a unique constraint already holds are left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django.db import connection, models
+
+BATCH_ROWS = 5000
+
+
+def insert_new(
+    model: type[models.Model], columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> int:
+    """Insert the rows that no unique constraint of the table holds yet; return how many were new.
+
+    Call it inside a transaction. `columns` are attribute names (`machine_id`). One statement per
+    batch, whatever the number of rows: one array per column on PostgreSQL, `executemany` on SQLite.
+    """
+    fields = [_field(model, column) for column in columns]
+    write = _insert_arrays if connection.vendor == "postgresql" else _insert_many
+    return sum(write(model, fields, batch) for batch in batches(rows, size=BATCH_ROWS))
+
+
+def batches(items: Sequence[Any], *, size: int) -> Iterator[list[Any]]:
+    """Cut a sequence into lists of at most `size`."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _field(model: type[models.Model], column: str) -> models.Field[Any, Any]:
+    return next(field for field in model._meta.concrete_fields if field.attname == column)
+
+
+def _names(fields: Sequence[models.Field[Any, Any]]) -> str:
+    return ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
+
+
+def _insert_many(
+    model: type[models.Model], fields: Sequence[models.Field[Any, Any]], rows: list[Any]
+) -> int:
+    marks = ", ".join(["%s"] * len(fields))
+    statement = (
+        f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({_names(fields)}) "
+        f"VALUES ({marks}) ON CONFLICT DO NOTHING"
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(statement, [[_sqlite_value(value) for value in row] for row in rows])
+        return int(cursor.rowcount)
+
+
+def _sqlite_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _insert_arrays(
+    model: type[models.Model], fields: Sequence[models.Field[Any, Any]], rows: list[Any]
+) -> int:
+    types = [str(field.db_type(connection)) for field in fields]
+    arrays = ", ".join(f"%s::{_array_type(kind)}[]" for kind in types)
+    picked = ", ".join(
+        f"c{at}::jsonb" if kind == "jsonb" else f"c{at}" for at, kind in enumerate(types)
+    )
+    named = ", ".join(f"c{at}" for at in range(len(types)))
+    statement = (
+        f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({_names(fields)}) "
+        f"SELECT {picked} FROM unnest({arrays}) AS t({named}) ON CONFLICT DO NOTHING"
+    )
+    values = [
+        [json.dumps(value) if isinstance(value, dict | list) else value for value in column]
+        for column in zip(*rows, strict=True)
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return int(cursor.rowcount)
+
+
+def _array_type(kind: str) -> str:
+    # As text, so that the insert itself refuses what is too long; a cast would cut it silently.
+    return "text" if kind.startswith("varchar") or kind == "jsonb" else kind

@@ -1,0 +1,237 @@
+"""Reads of the fleet: which machines, which versions when, how far telemetry has come."""
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from itertools import groupby
+from operator import and_
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Rank
+
+from fleet.bulk import batches
+from fleet.errors import SelectorError
+from fleet.models import CollectorCursor, FirmwareRecord, Machine
+from fleet.selection import Check, Requirement, parse
+
+# What a selector may name, and the column that it means; anything else is a label.
+FIELDS = {
+    "name": "name",
+    "platform": "platform__name",
+    "team": "team__name",
+    "site": "site",
+    "pool": "pool",
+    "rack": "rack",
+    "chassis": "chassis",
+    "power_domain": "power_domain",
+    "nvlink_domain": "nvlink_domain",
+    "leaf": "leaf",
+    "job": "job",
+    "workload": "workload",
+    "serial": "serial",
+    "scheduler_node": "scheduler_node",
+    "state": "state",
+}
+LOOK_UP = 5000
+
+
+# --- machines ----------------------------------------------------------------
+
+
+def machines_matching(text: str) -> QuerySet[Machine]:
+    """Return the machines for which every requirement of the selector holds.
+
+    Raises
+    ------
+    SelectorError
+        If the selector is empty or malformed, or names neither a field nor a label that any
+        machine carries. It never falls back to all machines.
+    """
+    requirements = parse(text)
+    machines = Machine.objects.all()
+    labels = [r.key for r in requirements if r.key not in FIELDS]
+    _refuse_unknown(labels)
+    for key in labels:
+        machines = machines.alias(**{_alias(key, labels): KeyTextTransform(key, "labels")})
+    return machines.filter(reduce(and_, (_condition(r, labels) for r in requirements)))
+
+
+def _refuse_unknown(keys: Iterable[str]) -> None:
+    for key in keys:
+        if not Machine.objects.filter(labels__has_key=key).exists():
+            near = difflib.get_close_matches(key, FIELDS, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise SelectorError(
+                f"{key!r} is neither a field nor a label of any machine; {hint}"
+                f"fields: {', '.join(FIELDS)}"
+            )
+
+
+def _alias(key: str, labels: Sequence[str]) -> str:
+    return f"label_{labels.index(key)}"
+
+
+def _condition(requirement: Requirement, labels: Sequence[str]) -> Q:
+    """Return one requirement as a condition; an empty field counts as not set."""
+    column = FIELDS.get(requirement.key) or _alias(requirement.key, labels)
+    is_unset = Q(**{f"{column}__isnull": True})
+    if requirement.key in FIELDS:
+        is_unset |= Q(**{column: ""})
+    among = Q(**{f"{column}__in": requirement.values})
+    match requirement.check:
+        case Check.IN:
+            return among
+        case Check.NOT_IN:
+            return is_unset | ~among
+        case Check.PRESENT:
+            return ~is_unset
+        case Check.ABSENT:
+            return is_unset
+
+
+# --- versions ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One version of one component from `since` to `until` (None: still)."""
+
+    kind: str
+    slot: str
+    stage: str
+    version: str
+    since: datetime
+    until: datetime | None
+    source: str
+    is_disputed: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A machine that ran a version of a component from `since` to `until` (None: still)."""
+
+    machine: Machine
+    slot: str
+    since: datetime
+    until: datetime | None
+
+
+def versions_now(
+    machine_ids: Collection[int], *, stage: str = FirmwareRecord.Stage.ACTIVE
+) -> dict[int, dict[str, str]]:
+    """Return per machine the version of each component, keyed `kind` or `kind/slot`.
+
+    Where BMC and host disagree, the value says so (`disputed: bmc 4.1, host 4.2`) and so equals
+    no version. Components of which nothing is known are left out.
+    """
+    return {
+        pk: versions
+        for some in batches(sorted(machine_ids), size=LOOK_UP)
+        for pk, versions in _latest(some, stage=stage).items()
+    }
+
+
+def versions_as_of(
+    machine: Machine, *, at: datetime, stage: str = FirmwareRecord.Stage.ACTIVE
+) -> dict[str, str]:
+    """Return the version of each component of a machine at a time, as `versions_now` does."""
+    return _latest([machine.pk], stage=stage, at=at)[machine.pk]
+
+
+def _latest(
+    machine_ids: Sequence[int], *, stage: str, at: datetime | None = None
+) -> dict[int, dict[str, str]]:
+    records = FirmwareRecord.objects.filter(machine_id__in=machine_ids, stage=stage)
+    if at is not None:
+        records = records.filter(since__lte=at)
+    last = records.annotate(
+        rank=Window(Rank(), partition_by=["machine_id", "kind", "slot"], order_by=F("since").desc())
+    ).filter(rank=1)
+    versions: dict[int, dict[str, str]] = {pk: {} for pk in machine_ids}
+    ordered = last.order_by("machine_id", "kind", "slot", "pk")
+    for (pk, kind, slot), group in groupby(ordered, key=lambda r: (r.machine_id, r.kind, r.slot)):
+        if said := _said(list(group)):
+            versions[pk][f"{kind}/{slot}" if slot else kind] = said
+    return versions
+
+
+def _said(records: Sequence[FirmwareRecord]) -> str:
+    """Return what records of one time say: the last one's version, or both of a dispute."""
+    if not records[-1].is_disputed:
+        return records[-1].version
+    told = ", ".join(f"{r.source} {r.version or 'nothing'}" for r in records if r.is_disputed)
+    return f"disputed: {told}"
+
+
+def history(machine: Machine, *, as_of: datetime | None = None) -> list[Interval]:
+    """Return the version history of a machine, oldest first within each component and stage."""
+    records = machine.firmware.order_by("kind", "slot", "stage", "since", "pk")
+    if as_of is not None:
+        records = records.filter(since__lte=as_of)
+    return [
+        Interval(
+            kind=record.kind,
+            slot=record.slot,
+            stage=record.stage,
+            version=record.version,
+            since=record.since,
+            until=until,
+            source=record.source,
+            is_disputed=record.is_disputed,
+        )
+        for record, until in _with_ends(records, key=lambda r: (r.kind, r.slot, r.stage))
+    ]
+
+
+def who_ran(kind: str, version: str, *, start: datetime, end: datetime) -> list[Run]:
+    """Return which machines ran a version at some time in [start, end), and from when to when.
+
+    A disputed version counts: who asks wants every machine that may have run it.
+    """
+    active = FirmwareRecord.objects.filter(kind=kind, stage=FirmwareRecord.Stage.ACTIVE)
+    carriers = active.filter(version=version, since__lt=end).values("machine_id")
+    records = (
+        active.filter(machine_id__in=carriers)
+        .select_related("machine")
+        .order_by("machine__name", "slot", "since", "pk")
+    )
+    return [
+        Run(record.machine, record.slot, record.since, until)
+        for record, until in _with_ends(records, key=lambda r: (r.machine_id, r.slot))
+        if record.version == version and record.since < end and (until is None or until > start)
+    ]
+
+
+def _with_ends(
+    records: Iterable[FirmwareRecord], *, key: Callable[[FirmwareRecord], tuple[object, ...]]
+) -> Iterator[tuple[FirmwareRecord, datetime | None]]:
+    """Pair each record with the time of the next later one of its group."""
+    for _, group in groupby(records, key=key):
+        own = list(group)
+        times = sorted({record.since for record in own})
+        ends = dict(zip(times, [*times[1:], None], strict=True))
+        for record in own:
+            yield record, ends[record.since]
+
+
+# --- telemetry ---------------------------------------------------------------
+
+
+def collected_until() -> datetime | None:
+    """Return how far the collector has come, by the clock; None if it has never run."""
+    return (
+        CollectorCursor.objects.filter(collector=settings.COLLECTOR)
+        .values_list("collected_until", flat=True)
+        .first()
+    )
+
+
+def is_collecting(*, wall: datetime) -> bool:
+    """Tell whether a worker holds the collector's lease at that time of the wall."""
+    return CollectorCursor.objects.filter(
+        collector=settings.COLLECTOR, leased_until__gte=wall
+    ).exists()

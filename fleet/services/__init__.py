@@ -1,0 +1,32 @@
+"""What changes the fleet: every write goes through these functions."""
+
+from fleet.services.firmware import (
+    approve_bundle,
+    bundle_digest,
+    create_bundle,
+    create_image,
+    record_readings,
+    set_images,
+    withdraw_bundle,
+)
+from fleet.services.inventory import register_machines, register_platform
+from fleet.services.lifecycle import cordon, lift_cordon, move_machine
+from fleet.services.telemetry import BatchResult, Refusal, record
+
+__all__ = [
+    "BatchResult",
+    "Refusal",
+    "approve_bundle",
+    "bundle_digest",
+    "cordon",
+    "create_bundle",
+    "create_image",
+    "lift_cordon",
+    "move_machine",
+    "record",
+    "record_readings",
+    "register_machines",
+    "register_platform",
+    "set_images",
+    "withdraw_bundle",
+]

@@ -1,0 +1,303 @@
+"""Images, bundles, and the version history that read-back writes."""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.utils import timezone
+
+from fleet import versions
+from fleet.adapters import Reading
+from fleet.errors import BundleFrozen, BundleNotReady, SelfApproval
+from fleet.models import (
+    BundleImage,
+    BundleStatus,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Machine,
+    Platform,
+)
+
+_WITNESSES = (FirmwareRecord.Source.BMC, FirmwareRecord.Source.HOST)
+_TICK = timedelta(microseconds=1)
+
+
+# --- read-back ---------------------------------------------------------------
+
+
+@transaction.atomic
+def record_readings(
+    machine: Machine,
+    readings: Sequence[Reading],
+    *,
+    now: datetime,
+    evidence: Mapping[str, Any] | None = None,
+) -> list[FirmwareRecord]:
+    """Append what read-back says where it differs from what the history says now.
+
+    Where BMC and host report different versions of a component, both are appended and marked
+    as disputed. Safe to repeat: the same readings append nothing.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+        What one visit to the machine read; `stage` is `staged`, `active` or `committed`.
+    evidence : mapping, optional
+        Kept with each appended record, beside the boot id of its reading.
+    """
+    Machine.objects.select_for_update().only("pk").get(pk=machine.pk)
+    current = _current_records(machine)
+    schemes = _schemes({reading.kind for reading in readings})
+    places = sorted(readings, key=_place)
+    new = [
+        record
+        for place, group in groupby(places, key=_place)
+        for record in _changes(
+            machine,
+            list(group),
+            current=current.get(place, []),
+            scheme=schemes.get(place[0], versions.Scheme.PLAIN),
+            now=now,
+            evidence=evidence or {},
+        )
+    ]
+    for record in new:
+        record.save()
+    return new
+
+
+def _place(item: Reading | FirmwareRecord) -> tuple[str, str, str]:
+    return item.kind, item.slot, str(item.stage)
+
+
+def _current_records(machine: Machine) -> dict[tuple[str, str, str], list[FirmwareRecord]]:
+    """Return the records that hold now: one per place, or the two of a dispute."""
+    current: dict[tuple[str, str, str], list[FirmwareRecord]] = {}
+    for record in machine.firmware.order_by("since", "pk"):
+        held = current.get(_place(record), [])
+        joins = record.is_disputed and held and held[-1].is_disputed
+        is_pair = joins and held[-1].since == record.since
+        current[_place(record)] = [*held, record] if is_pair else [record]
+    return current
+
+
+def _schemes(kinds: Collection[str]) -> dict[str, str]:
+    """Return the version scheme of each kind, where its images agree on one."""
+    pairs = set(FirmwareImage.objects.filter(kind__in=kinds).values_list("kind", "scheme"))
+    known = [kind for kind, _ in pairs]
+    return {kind: scheme for kind, scheme in pairs if known.count(kind) == 1}
+
+
+def _changes(
+    machine: Machine,
+    readings: Sequence[Reading],
+    *,
+    current: Sequence[FirmwareRecord],
+    scheme: str,
+    now: datetime,
+    evidence: Mapping[str, Any],
+) -> list[FirmwareRecord]:
+    """Return the records to append for one component and stage: none, one, or a dispute's two."""
+    first, *others = readings
+    against = [one for one in others if not _is_same(one.version, first.version, scheme)]
+    told = [first, against[0]] if against else [first]
+    is_disputed = bool(against)
+    if _says_the_same(told, current, is_disputed=is_disputed, scheme=scheme):
+        return []
+    # The clock may stand still between two visits; the later one still comes after.
+    since = max(now, current[-1].since + _TICK) if current else now
+    return [
+        FirmwareRecord(
+            machine=machine,
+            kind=reading.kind,
+            slot=reading.slot,
+            stage=reading.stage,
+            version=reading.version,
+            since=since,
+            source=_source(reading),
+            is_disputed=is_disputed,
+            evidence={**evidence, "boot_id": reading.boot_id},
+            recorded_at=timezone.now(),
+        )
+        for reading in told
+    ]
+
+
+def _source(reading: Reading) -> str:
+    if reading.witness not in _WITNESSES:
+        raise ValueError(f"witness is {reading.witness!r}, one of {', '.join(_WITNESSES)} is known")
+    return str(reading.witness)
+
+
+def _is_same(one: str, other: str, scheme: str) -> bool:
+    return one == other or versions.is_same(one, other, scheme=scheme)
+
+
+def _says_the_same(
+    told: Sequence[Reading],
+    current: Sequence[FirmwareRecord],
+    *,
+    is_disputed: bool,
+    scheme: str,
+) -> bool:
+    if not current or current[-1].is_disputed != is_disputed:
+        return False
+    if not is_disputed:
+        return _is_same(told[0].version, current[-1].version, scheme)
+    held = {record.source: record.version for record in current}
+    return {str(reading.witness): reading.version for reading in told} == held
+
+
+# --- images and bundles ------------------------------------------------------
+
+
+def create_image(*, kind: str, version: str, **fields: Any) -> FirmwareImage:
+    """Create one image; `fields` are those of `FirmwareImage`."""
+    image = FirmwareImage(kind=kind, version=version, **fields)
+    image.full_clean()
+    image.save()
+    return image
+
+
+@transaction.atomic
+def create_bundle(
+    *,
+    name: str,
+    version: str,
+    images: Sequence[FirmwareImage],
+    platforms: Sequence[Platform],
+    author: AbstractBaseUser | None,
+    now: datetime,
+    known_issues: Sequence[str] = (),
+    required_pairs: Mapping[str, str] | None = None,
+) -> FirmwareBundle:
+    """Create a draft bundle of the images in the given order.
+
+    Raises
+    ------
+    BundleNotReady
+        If it has no images or no platforms, or two images of one kind.
+    """
+    _refuse_bad_bundle(images, platforms, label=f"{name} {version}")
+    bundle = FirmwareBundle.objects.create(
+        name=name,
+        version=version,
+        author=author,
+        created_at=now,
+        known_issues=list(known_issues),
+        required_pairs=dict(required_pairs or {}),
+    )
+    bundle.platforms.set(platforms)
+    BundleImage.objects.bulk_create(
+        BundleImage(bundle=bundle, image=image, position=position)
+        for position, image in enumerate(images, start=1)
+    )
+    return bundle
+
+
+def _refuse_bad_bundle(
+    images: Sequence[FirmwareImage], platforms: Sequence[Platform], *, label: str
+) -> None:
+    if not images:
+        raise BundleNotReady(f"bundle {label} has no images; at least one is needed")
+    if not platforms:
+        raise BundleNotReady(f"bundle {label} has no platforms; at least one is needed")
+    parts = [(image.kind, image.vendor) for image in images]
+    if len(set(parts)) < len(parts):
+        raise BundleNotReady(f"bundle {label} has two images of one kind and vendor: {parts}")
+
+
+@transaction.atomic
+def approve_bundle(
+    bundle: FirmwareBundle, *, approver: AbstractBaseUser, now: datetime
+) -> FirmwareBundle:
+    """Approve a draft and freeze it under the digest of its content.
+
+    Raises
+    ------
+    SelfApproval
+        If the author approves, unless `ALLOW_SELF_APPROVAL` is set.
+    BundleNotReady
+        If the bundle is no draft, or has no images.
+    """
+    if bundle.author_id == approver.pk and not settings.ALLOW_SELF_APPROVAL:
+        raise SelfApproval(
+            f"{approver} wrote bundle {bundle} and cannot approve it; "
+            "ALLOW_SELF_APPROVAL lifts this for a site with one person"
+        )
+    if not bundle.places.exists():
+        raise BundleNotReady(f"bundle {bundle} has no images; at least one is needed")
+    return _move_bundle(
+        bundle,
+        old=BundleStatus.DRAFT,
+        status=BundleStatus.APPROVED,
+        digest=bundle_digest(bundle),
+        approver=approver,
+        approved_at=now,
+    )
+
+
+def withdraw_bundle(bundle: FirmwareBundle) -> FirmwareBundle:
+    """Withdraw an approved bundle: no rollout of it starts any more; its content stays frozen."""
+    return _move_bundle(bundle, old=BundleStatus.APPROVED, status=BundleStatus.WITHDRAWN)
+
+
+def _move_bundle(bundle: FirmwareBundle, *, old: BundleStatus, **changes: Any) -> FirmwareBundle:
+    """Change the status by compare-and-set; of two people one wins."""
+    if not FirmwareBundle.objects.filter(pk=bundle.pk, status=old).update(**changes):
+        bundle.refresh_from_db()
+        raise BundleNotReady(
+            f"bundle {bundle} is {bundle.status}; only one that is {old} can become "
+            f"{changes['status']}"
+        )
+    bundle.refresh_from_db()
+    return bundle
+
+
+def set_images(bundle: FirmwareBundle, images: Sequence[FirmwareImage]) -> None:
+    """Replace the images of a draft.
+
+    Raises
+    ------
+    BundleFrozen
+        If the bundle is no longer a draft.
+    """
+    with transaction.atomic():
+        locked = FirmwareBundle.objects.select_for_update().get(pk=bundle.pk)
+        if locked.status != BundleStatus.DRAFT:
+            raise BundleFrozen(f"bundle {bundle} is {locked.status}; make a new version instead")
+        _refuse_bad_bundle(images, list(locked.platforms.all()), label=str(bundle))
+        locked.places.all().delete()
+        BundleImage.objects.bulk_create(
+            BundleImage(bundle=locked, image=image, position=position)
+            for position, image in enumerate(images, start=1)
+        )
+
+
+def bundle_digest(bundle: FirmwareBundle) -> str:
+    """Return the SHA-256 of the bundle's content in canonical JSON."""
+    skipped = {"id"}
+    images = [
+        {
+            column.name: getattr(place.image, column.name)
+            for column in FirmwareImage._meta.concrete_fields
+            if column.name not in skipped
+        }
+        for place in bundle.places.select_related("image").order_by("position")
+    ]
+    content = {
+        "name": bundle.name,
+        "version": bundle.version,
+        "platforms": sorted(bundle.platforms.values_list("name", flat=True)),
+        "images": images,
+        "required_pairs": bundle.required_pairs,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,128 @@
+"""Move a machine along its lifecycle, and cordon it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.utils import timezone
+
+from fleet import lifecycle
+from fleet.errors import CordonStands, GateMissing, StaleMachine
+from fleet.lifecycle import State, Trigger
+from fleet.models import Cordon, Machine, StateChange
+
+WATCH = timedelta(days=7)  # after a repair: a fault in it counts against the repair
+
+
+@transaction.atomic
+def move_machine(
+    machine: Machine,
+    trigger: Trigger,
+    *,
+    actor: str,
+    now: datetime,
+    reason: str = "",
+    gate: str = "",
+    user: AbstractBaseUser | None = None,
+) -> StateChange:
+    """Move a machine along its state machine and record the move.
+
+    The conditional update is the lock: of two workers one changes no row and stops here, before
+    it has any effect on the machine.
+
+    Raises
+    ------
+    IllegalTransition
+        If the table has no such move.
+    GateMissing
+        If the move leads into service and nothing vouches for it.
+    StaleMachine
+        If the machine is no longer in the state that was read.
+    """
+    old = State(machine.state)
+    new = lifecycle.next_state(old, trigger)
+    if new is State.IN_SERVICE and not gate:
+        raise GateMissing(f"{machine.name} cannot {trigger} into service: no gate vouches for it")
+    changes = state_fields(new, now=now)
+    if trigger is Trigger.RELEASE:
+        changes["watch_until"] = now + WATCH
+    if not Machine.objects.filter(pk=machine.pk, state=old).update(**changes):
+        raise StaleMachine(f"{machine.name} is no longer {old}")
+    for name, value in changes.items():
+        setattr(machine, name, value)
+    _refresh_may_take_work(machine)
+    return StateChange.objects.create(
+        machine=machine,
+        old_state=old,
+        new_state=new,
+        trigger=trigger,
+        at=now,
+        recorded_at=timezone.now(),
+        actor=actor,
+        reason=reason,
+        gate=gate,
+        user=user,
+    )
+
+
+def state_fields(state: State, *, now: datetime) -> dict[str, Any]:
+    """Return what a machine's row says on entering a state; not yet whether it may take work."""
+    rule = lifecycle.STATES[state]
+    hours = rule.deadline_hours
+    return {
+        "state": state.value,
+        "owner_role": rule.owner.value,
+        "next_step": rule.next_step,
+        "entered_at": now,
+        "deadline_at": None if hours is None else now + timedelta(hours=hours),
+        "may_take_work": False,
+    }
+
+
+@transaction.atomic
+def cordon(machine: Machine, *, owner: str, reason: str, now: datetime) -> Cordon:
+    """Set a cordon, or return the one that stands for the same owner and reason already."""
+    _lock(machine)
+    standing, _ = Cordon.objects.get_or_create(
+        machine=machine, owner=owner, reason=reason, lifted_at=None, defaults={"since": now}
+    )
+    _refresh_may_take_work(machine)
+    return standing
+
+
+@transaction.atomic
+def lift_cordon(cordon: Cordon, *, owner: str, now: datetime) -> Cordon:
+    """Lift the owner's own cordon; the machine takes work when no other one stands.
+
+    Safe to repeat: a lifted cordon stays as it was lifted.
+
+    Raises
+    ------
+    CordonStands
+        If the cordon is somebody else's.
+    """
+    if cordon.owner != owner:
+        raise CordonStands(
+            f"the cordon on {cordon.machine} ({cordon.reason}) is {cordon.owner}'s; "
+            f"{owner} cannot lift it"
+        )
+    _lock(cordon.machine)
+    Cordon.objects.filter(pk=cordon.pk, lifted_at=None).update(lifted_at=now, lifted_by=owner)
+    cordon.refresh_from_db(fields=["lifted_at", "lifted_by"])
+    _refresh_may_take_work(cordon.machine)
+    return cordon
+
+
+def _lock(machine: Machine) -> None:
+    """Take the machine's row, so that cordons and moves come one after the other."""
+    locked = Machine.objects.select_for_update().only("state").get(pk=machine.pk)
+    machine.state = locked.state
+
+
+def _refresh_may_take_work(machine: Machine) -> None:
+    """Set the flag from state and cordons; the caller holds the machine's row."""
+    standing = Cordon.objects.filter(machine=machine, lifted_at=None).count()
+    value = lifecycle.may_take_work(State(machine.state), standing_cordons=standing)
+    Machine.objects.filter(pk=machine.pk).exclude(may_take_work=value).update(may_take_work=value)
+    machine.may_take_work = value

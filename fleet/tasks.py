@@ -1,0 +1,115 @@
+"""Celery entry points of the fleet: collect what machines report, and show a sign of life."""
+
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from celery import shared_task
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Min, Q
+from django.db.utils import OperationalError
+from django.utils import timezone
+
+from fleet import adapters, clock, services
+from fleet.hints import hint
+from fleet.models import CollectorCursor, Heartbeat, Machine
+
+logger = logging.getLogger(__name__)
+
+LONGEST_STEP = timedelta(hours=6)  # of the clock: bounds the size of one fetch
+LEASE = timedelta(seconds=60)  # of the wall: longer than one fetch may take
+LONGEST_RUN_SECONDS = 20.0
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def collect() -> None:
+    """Fetch, step by step, what machines reported since the cursor, until now.
+
+    Safe to repeat and to race: one worker holds the lease; records count once by their keys; a
+    step's records and the move of the cursor are one transaction. A worker that dies leaves a
+    lease that runs out.
+    """
+    cursor = _take_cursor(now=clock.now())
+    if cursor is None:
+        return
+    is_behind = False
+    try:
+        is_behind = _catch_up(cursor, until=clock.now())
+    finally:
+        _give_back(cursor)
+    if is_behind:
+        hint(collect)
+
+
+@shared_task
+def heartbeat() -> None:
+    """Write down that a worker took a task and reached the database. Safe to repeat."""
+    Heartbeat.objects.update_or_create(name="worker", defaults={"beat_at": timezone.now()})
+
+
+def _take_cursor(*, now: datetime) -> CollectorCursor | None:
+    """Return the cursor with a fresh lease, or None if another worker is at it.
+
+    The first run begins where the first machine was registered.
+    """
+    begin = Machine.objects.aggregate(first=Min("registered_at"))["first"]
+    if begin is None:
+        return None
+    CollectorCursor.objects.get_or_create(
+        collector=settings.COLLECTOR, defaults={"collected_until": min(begin, now)}
+    )
+    wall = timezone.now()
+    token = secrets.token_hex(16)
+    free = Q(leased_until=None) | Q(leased_until__lt=wall)
+    taken = CollectorCursor.objects.filter(free, collector=settings.COLLECTOR).update(
+        lease_token=token, leased_until=wall + LEASE
+    )
+    return CollectorCursor.objects.get(lease_token=token) if taken else None
+
+
+def _catch_up(cursor: CollectorCursor, *, until: datetime) -> bool:
+    """Take steps until `until`; return whether some are left when the run's time is over."""
+    collector = adapters.collector()
+    end = time.monotonic() + LONGEST_RUN_SECONDS
+    while cursor.collected_until < until:
+        if time.monotonic() > end:
+            return True
+        step_end = min(cursor.collected_until + LONGEST_STEP, until)
+        reports = collector.fetch(since=cursor.collected_until, until=step_end)
+        if not _keep(cursor, reports, until=step_end):
+            return False
+    return False
+
+
+def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until: datetime) -> bool:
+    """Record one step and move the cursor; False if the lease went to another worker."""
+    with transaction.atomic():
+        moved = CollectorCursor.objects.filter(pk=cursor.pk, lease_token=cursor.lease_token).update(
+            collected_until=until, leased_until=timezone.now() + LEASE
+        )
+        if not moved:
+            logger.warning("the lease of collector %s went to another worker", cursor.collector)
+            return False
+        key = f"{cursor.collected_until.isoformat()}/{until.isoformat()}"
+        result = services.record(reports, source=cursor.collector, key=key, now=until)
+    cursor.collected_until = until
+    if result.refused:
+        first = result.refused[0]
+        logger.warning(
+            "%d of %d collected records were refused; the first: %s %r: %s",
+            len(result.refused),
+            len(reports),
+            first.field,
+            first.value,
+            first.reason,
+        )
+    return True
+
+
+def _give_back(cursor: CollectorCursor) -> None:
+    CollectorCursor.objects.filter(pk=cursor.pk, lease_token=cursor.lease_token).update(
+        lease_token="", leased_until=None
+    )
