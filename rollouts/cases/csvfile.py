@@ -156,8 +156,7 @@ class CsvFile:
                     f"accepted: lines of fewer than {MAX_LINE} characters"
                 )
             if "\0" in text:
-                cell = text.count(",", 0, text.index("\0"))
-                column = self.header[cell] if cell < len(self.header) else f"number {cell + 1}"
+                column = _column(self.header, text.count(",", 0, text.index("\0")))
                 raise CaseRefused(
                     f"{self.name}, line {line}, column {column}: {shortened(text.strip())!r} "
                     "holds a NUL character; accepted: UTF-8 text"
@@ -216,12 +215,16 @@ class CsvFile:
             error = whole
         line = data.count(b"\n", 0, error.start) + 1
         start = data.rfind(b"\n", 0, error.start) + 1
-        cell = data.count(b",", start, error.start)
-        column = self.header[cell] if cell < len(self.header) else f"number {cell + 1}"
+        header = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip().split(",")
+        column = _column(header, data.count(b",", start, error.start))
         return CaseRefused(
             f"{self.name}, line {line}, column {column}: byte 0x{data[error.start]:02x} is not "
             "UTF-8; accepted: UTF-8 text"
         )
+
+
+def _column(header: Sequence[str], position: int) -> str:
+    return header[position] if position < len(header) else f"number {position + 1}"
 
 
 def _close(name: str, known: Sequence[str]) -> str:
