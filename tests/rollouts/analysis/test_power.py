@@ -330,3 +330,13 @@ def test_impossible_plans_are_refused():
         needed_exposure(FaultRate(0.1), margin=2.0, bound=1.8, power=1.0, **arms)
     with pytest.raises(InvalidLevel, match="alpha"):
         fault_halt_power(FaultRate(0.1), days=3.0, rate_ratio=2.0, alpha=1.0, **arms)
+
+
+def test_fault_power_is_no_larger_than_the_chance_of_any_control_event():
+    history = FaultRate(1e-5)
+
+    power = fault_ni_power(
+        history, n_canary=64, n_control=256, days=3.0, margin=2.0, bound=LAST_BOUND
+    )
+
+    assert 0 < power < 256 * 3e-5
