@@ -170,7 +170,9 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
         {AttemptStatus.DEFERRED, AttemptStatus.DRAINING, AttemptStatus.CALLED_OFF}
     ),
     AttemptStatus.DEFERRED: frozenset({AttemptStatus.DRAINING, AttemptStatus.CALLED_OFF}),
-    AttemptStatus.DRAINING: frozenset({AttemptStatus.STAGING, AttemptStatus.CALLED_OFF})
+    AttemptStatus.DRAINING: frozenset(
+        {AttemptStatus.STAGING, AttemptStatus.DEFERRED, AttemptStatus.CALLED_OFF}
+    )
     | FAILURES - {AttemptStatus.FELL_BACK},
     AttemptStatus.STAGING: frozenset({AttemptStatus.ACTIVATING})
     | FAILURES - {AttemptStatus.FELL_BACK},

@@ -29,10 +29,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """One image to install: the component's kind and the wanted version."""
+    """One image to install: the component's kind, the wanted version, and how it activates."""
 
     kind: str
     version: str
+    activation: str = "reboot"
 
 
 @dataclass(frozen=True)

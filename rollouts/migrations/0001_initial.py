@@ -133,7 +133,7 @@ class Migration(migrations.Migration):
             name='Order',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('submit', 'Submit'), ('approve', 'Approve'), ('deny', 'Deny'), ('start', 'Start'), ('pause', 'Pause'), ('resume', 'Resume'), ('halt', 'Halt'), ('advance', 'Advance'), ('override', 'Override'), ('extend', 'Extend'), ('skip_wave', 'Skip Wave'), ('retry', 'Retry'), ('exclude', 'Exclude'), ('roll_back', 'Roll Back'), ('cancel', 'Cancel'), ('supersede', 'Supersede')], max_length=10)),
+                ('kind', models.CharField(choices=[('submit', 'Submit'), ('approve', 'Approve'), ('deny', 'Deny'), ('start', 'Start'), ('pause', 'Pause'), ('resume', 'Resume'), ('halt', 'Halt'), ('advance', 'Advance'), ('override', 'Override'), ('extend', 'Extend'), ('skip_wave', 'Skip Wave'), ('retry', 'Retry'), ('exclude', 'Exclude'), ('roll_back', 'Roll Back'), ('cancel', 'Cancel'), ('supersede', 'Supersede'), ('acknowledge', 'Acknowledge')], max_length=12)),
                 ('reason', models.TextField(blank=True)),
                 ('parameters', models.JSONField(blank=True, default=dict)),
                 ('at', models.DateTimeField(help_text='by the clock')),

@@ -98,9 +98,10 @@ class Order(AppendOnlyModel):
         ROLL_BACK = "roll_back"
         CANCEL = "cancel"
         SUPERSEDE = "supersede"
+        ACKNOWLEDGE = "acknowledge"
 
     rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="orders")
-    kind = models.CharField(max_length=10, choices=Kind)
+    kind = models.CharField(max_length=12, choices=Kind)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="orders"
     )

@@ -1,0 +1,304 @@
+"""The cycle on one screen: look at the evidence when a look is due, enact what was decided.
+
+Both halves read the rows and do the next thing that they say is due; each may run twice, late
+or never without harm, because every effect is a conditional update with its record.
+"""
+
+from datetime import datetime, timedelta
+
+from fleet import selectors as fleet_selectors
+from rollouts import aggregation, policies, selectors
+from rollouts.analysis import judge, proportions
+from rollouts.analysis.samples import Samples
+from rollouts.analysis.verdicts import DecisionKind, Reason
+from rollouts.analysis.wave import Look, WavePlan, WaveState
+from rollouts.lifecycle import Status, Trigger, WaveStatus, WaveTrigger
+from rollouts.models import Attempt, Decision, Rollout, Wave
+from rollouts.services import attempts, cycles, orders, waves
+from rollouts.services.records import move, move_wave
+
+#: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
+GRACE = timedelta(minutes=15)
+#: Between two checks whether the telemetry of a due look has come in (by the clock).
+POLL = timedelta(minutes=1)
+#: Between two looks at a wave whose attempts wait for caps, machines or triage (by the clock).
+WAITING = timedelta(minutes=10)
+#: Share of alpha that the waves divide; the rest is kept for the surveillance after them.
+WAVES_SHARE = 0.8
+_LOOKED_AT = (WaveStatus.INSTALLING, WaveStatus.SETTLING, WaveStatus.OBSERVING)
+
+
+# --- look ------------------------------------------------------------------------------------
+
+
+def run_cycle(wave: Wave, *, as_of: datetime) -> Decision:
+    """One forward pass over one wave: each line feeds the next, none looks back."""
+    policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
+    samples = aggregation.samples_for(wave, as_of=as_of)
+    plan = wave_plan(wave)
+    look = look_at(wave, samples, as_of=as_of)
+    before = wave.judge_state.get("state")
+    state = WaveState.from_dict(before) if before else judge.initial_state(samples, policy)
+    (outcome,), state = judge.evaluate(samples, policy, plan, looks=[look], state=state)
+    return cycles.record_cycle(
+        wave,
+        outcome=outcome,
+        as_of=as_of,
+        state={**wave.judge_state, "state": state.to_dict(), "alpha_spent": spent(wave, look)},
+        inputs={"seed": policy.seed, "resamples": policy.resamples, "alpha": plan.alpha,
+                "state_before": before},
+        engine_version=judge.ENGINE_VERSION,
+        next_look_at=next_look(wave, as_of=as_of),
+    )
+
+
+def look_at(wave: Wave, samples: Samples, *, as_of: datetime) -> Look:
+    """Return how much of the window, and of its extension, has passed at the cutoff."""
+    elapsed = extended = 0.0
+    if wave.clock_start is not None:
+        elapsed = _share(as_of - wave.clock_start, wave.window_end - wave.clock_start)
+    if wave.is_extended:
+        extended = _share(as_of - wave.window_end, wave.extension_end - wave.window_end)
+    return Look(
+        number=wave.looks + 1,
+        as_of_seconds=(as_of - samples.origin).total_seconds(),
+        elapsed=elapsed,
+        extension_elapsed=extended,
+    )
+
+
+def _share(part: timedelta, whole: timedelta) -> float:
+    return min(max(part / whole, 0.0), 1.0) if whole else 1.0
+
+
+def wave_plan(wave: Wave) -> WavePlan:
+    """Return what was fixed before the wave started, and what its installs say by now."""
+    rollout, word = wave.rollout, wave.forecast
+    return WavePlan(
+        window_seconds=wave.window_hours * 3600,
+        alpha=wave_alpha(wave),
+        has_extension=rollout.plan["extension"] > 0,
+        is_extended=wave.is_extended,
+        allows_smoke=wave.allows_smoke and rollout.plan["smoke_widen"],
+        expected_excess_faults=word.get("expected_excess_faults"),
+        frozen_fault_rate=word.get("frozen_fault_rate", {}),
+        decidable=word.get("decidable", {}),
+        hard_stop=hard_stop(wave),
+        acknowledged=selectors.acknowledged_signatures(rollout),
+        cumulative_attempts=selectors.cumulative_attempts(rollout),
+    )
+
+
+def wave_alpha(wave: Wave) -> float:
+    """Return the wave's part of the error budget, less what it spent before an override."""
+    canary_waves = wave.rollout.waves.filter(kind=Wave.Kind.CANARY).count()
+    whole = float(wave.rollout.plan["alpha"]) * WAVES_SHARE / canary_waves
+    return max(whole - wave.judge_state.get("alpha_spent_before", 0.0), 0.0)
+
+
+def spent(wave: Wave, look: Look) -> float:
+    """Return how much of the wave's alpha has been spent by this look."""
+    has_extension = wave.rollout.plan["extension"] > 0
+    share = float(
+        judge.spent_share(
+            look.elapsed, extension_elapsed=look.extension_elapsed, has_extension=has_extension
+        )
+    )
+    return share * wave_alpha(wave)
+
+
+def hard_stop(wave: Wave) -> str | None:
+    """Return why the installs alone stop the rollout, outside the error budget; else None."""
+    outcomes = selectors.install_outcomes(wave)
+    most = wave.rollout.plan["max_bricks"]
+    if most is None:
+        most = 0 if wave.allows_smoke else 1
+    stop = proportions.hard_stop(
+        [outcome != "succeeded" for outcome in outcomes],
+        bricks=outcomes.count(Attempt.Triage.BRICKED.value),
+        max_bricks=most,
+    )
+    return None if stop is None else str(stop)
+
+
+def next_look(wave: Wave, *, as_of: datetime) -> datetime:
+    """Return the next cutoff: one interval on, but never past the end of the window."""
+    following = as_of + timedelta(minutes=wave.rollout.plan["look_minutes"])
+    for end in (wave.window_end, wave.extension_end):
+        if end is not None and as_of < end:
+            return min(following, end)
+    return following
+
+
+def due_cutoff(wave: Wave, *, now: datetime) -> datetime | None:
+    """Return the latest cutoff that is due, or None; looks that were missed are not made up."""
+    if wave.next_look_at is None or wave.status not in _LOOKED_AT or wave.next_look_at > now:
+        return None
+    cutoff = wave.next_look_at
+    while (following := next_look(wave, as_of=cutoff)) <= now and following > cutoff:
+        cutoff = following
+    return cutoff
+
+
+def has_telemetry(cutoff: datetime, *, now: datetime) -> bool:
+    """Tell whether what is to be judged has come in, or has had its time to."""
+    collected = fleet_selectors.collected_until()
+    return collected is None or collected >= cutoff or now >= cutoff + GRACE
+
+
+def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
+    """Take the look that is due, if one is."""
+    wave = waves.current_wave(rollout)
+    if wave is None or rollout.status != Status.RUNNING:
+        return None
+    cutoff = due_cutoff(wave, now=now)
+    if cutoff is None or not has_telemetry(cutoff, now=now):
+        return None
+    return run_cycle(wave, as_of=cutoff)
+
+
+# --- enact -----------------------------------------------------------------------------------
+
+
+def enact(rollout: Rollout, *, now: datetime) -> None:
+    """Carry out what was decided and whatever else the rows say is due."""
+    if rollout.status == Status.RUNNING:
+        _run(rollout, now=now)
+    elif rollout.status == Status.HALTED:
+        _after_halt(rollout, now=now)
+    elif rollout.status == Status.ROLLING_BACK:
+        _watch_children(rollout, now=now)
+
+
+def _run(rollout: Rollout, *, now: datetime) -> None:
+    wave = waves.current_wave(rollout)
+    if wave is None:
+        _finish(rollout, now=now)
+        return
+    if wave.status == WaveStatus.PENDING:
+        waves.start_wave(wave, cause=_last_widen(rollout), now=now)
+        return
+    if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
+        return
+    if wave.status == WaveStatus.INSTALLING:
+        waves.progress_install(wave, now=now)
+        block = wave.blocks.filter(clock_start=None, started_at__isnull=False).first()
+        if block is not None:
+            attempts.start_waiting(block, now=now)
+    elif wave.status == WaveStatus.SETTLING:
+        waves.settle(wave, now=now)
+
+
+def _last_widen(rollout: Rollout) -> Decision | None:
+    return rollout.decisions.filter(kind=DecisionKind.WIDEN).order_by("-pk").first()
+
+
+def _stop_on_installs(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
+    """Halt on a hard stop at once, without waiting for the next look."""
+    reason = hard_stop(wave)
+    if reason is None or rollout.mode == Rollout.Mode.OBSERVE:
+        return False
+    decision = cycles.decide(
+        rollout, DecisionKind.HALT, Reason.HARD_STOP, f"hard stop: {reason}", as_of=now, wave=wave
+    )
+    orders.halt(rollout, now=now, decision=decision)
+    if rollout.parent is not None and rollout.parent.status == Status.ROLLING_BACK:
+        orders.halt(rollout.parent, now=now, decision=decision)
+    return True
+
+
+def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
+    """Carry out the wave's newest decision as far as the mode lets the engine act by itself."""
+    decision = wave.decisions.order_by("-pk").first()
+    if decision is None or rollout.mode == Rollout.Mode.OBSERVE:
+        return False
+    if decision.kind == DecisionKind.HALT:
+        orders.halt(rollout, now=now, decision=decision)
+        return True
+    if wave.status != WaveStatus.OBSERVING:
+        return False
+    if decision.kind == DecisionKind.WIDEN and rollout.mode == Rollout.Mode.AUTOMATIC:
+        move_wave(
+            wave, WaveTrigger.WIDEN, cause=decision, now=now, finished_at=now, next_look_at=None
+        )
+        return True
+    if decision.reason_code == Reason.EXTENDED and not wave.is_extended:
+        waves.extend_window(wave, now=decision.as_of)
+    elif decision.reason_code == Reason.INCONCLUSIVE:
+        move_wave(wave, WaveTrigger.HOLD, cause=decision, now=now, next_look_at=None)
+        return True
+    return False
+
+
+def _finish(rollout: Rollout, *, now: datetime) -> None:
+    """After the release: watch for the surveillance period, then complete."""
+    if rollout.released_at is None:
+        Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
+        rollout.released_at = now
+    if now < surveillance_end(rollout):
+        return
+    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
+    code, words = (
+        (Reason.RELEASED, "every machine that was to go back has been dealt with")
+        if is_back
+        else (Reason.SURVEILLANCE_OVER, "released everywhere, and the surveillance is over")
+    )
+    decision = cycles.decide(rollout, DecisionKind.COMPLETE, code, words, as_of=now)
+    move(rollout, Trigger.COMPLETE, cause=decision, now=now, finished_at=now)
+    if is_back and rollout.parent.status == Status.ROLLING_BACK:
+        waves.finish_roll_back(rollout.parent, cause=decision, now=now)
+
+
+def surveillance_end(rollout: Rollout) -> datetime:
+    """Return when a released rollout may complete; a roll back has no surveillance."""
+    days = 0 if rollout.kind == Rollout.Kind.ROLL_BACK else rollout.plan["surveillance_days"]
+    return rollout.released_at + timedelta(days=days)
+
+
+def _after_halt(rollout: Rollout, *, now: datetime) -> None:
+    """Once nothing is in flight any more, roll back whom the plan says, by itself."""
+    wants = "roll_back" in rollout.plan["on_halt"].values()
+    if (
+        not wants
+        or rollout.mode == Rollout.Mode.OBSERVE
+        or rollout.kind == Rollout.Kind.ROLL_BACK
+        or rollout.children.exists()
+        or selectors.is_in_flight(rollout)
+    ):
+        return
+    decision = cycles.decide(
+        rollout,
+        DecisionKind.ROLL_BACK,
+        Reason.ON_HALT,
+        "the plan returns its canaries to the versions they came from after a halt",
+        as_of=now,
+    )
+    waves.start_roll_back(rollout, cause=decision, now=now)
+
+
+def _watch_children(rollout: Rollout, *, now: datetime) -> None:
+    child = rollout.children.order_by("-pk").first()
+    if child is not None and child.status == Status.COMPLETED:
+        waves.finish_roll_back(rollout, cause=child.decisions.order_by("-pk").first(), now=now)
+
+
+# --- when next -------------------------------------------------------------------------------
+
+
+def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
+    """Return when the rollout wants to be looked at again; None: only when something happens."""
+    if rollout.status != Status.RUNNING:
+        return None
+    wave = waves.current_wave(rollout)
+    if wave is None:
+        return now if rollout.released_at is None else surveillance_end(rollout)
+    if wave.status == WaveStatus.PENDING:
+        return now
+    instants = []
+    if wave.next_look_at is not None and wave.status in _LOOKED_AT:
+        instants.append(max(wave.next_look_at, now + POLL))
+    if wave.status == WaveStatus.SETTLING:
+        instants.append(waves.settles_at(wave) or now)
+    if wave.status == WaveStatus.INSTALLING and not selectors.is_in_flight(rollout):
+        instants.append(now + WAITING)
+    return min(instants, default=None)

@@ -1,0 +1,231 @@
+"""Reads: what is due, what happened, what a page or a client asks for."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Min, Q, QuerySet
+from django.utils import timezone
+
+from fleet.models import StateChange
+from rollouts.lifecycle import FAILURES, IN_FLIGHT, WAITING, AttemptStatus, Status
+from rollouts.models import (
+    Attempt,
+    Decision,
+    Evaluation,
+    Membership,
+    Order,
+    Rollout,
+    Transition,
+    Wave,
+)
+
+#: Statuses in which the sweep looks at a rollout.
+LIVE = (Status.RUNNING, Status.HALTED, Status.ROLLING_BACK)
+
+
+def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
+    """Return the rollouts that want to be looked at and that no worker holds."""
+    return list(
+        Rollout.objects.filter(_free(), due_at__lte=now, status__in=LIVE)
+        .order_by("due_at")
+        .values_list("pk", flat=True)[:limit]
+    )
+
+
+def due_attempts(now: datetime, *, limit: int = 5000) -> list[int]:
+    """Return the attempts whose next step is due and that no worker holds."""
+    return list(
+        Attempt.objects.filter(_free(), due_at__lte=now)
+        .order_by("due_at")
+        .values_list("pk", flat=True)[:limit]
+    )
+
+
+def _free() -> Q:
+    return Q(leased_until__isnull=True) | Q(leased_until__lt=timezone.now())
+
+
+def has_due_work(now: datetime) -> bool:
+    """Tell whether any row is due or any worker still holds one (for the stepped clock)."""
+    held = Q(leased_until__gte=timezone.now())
+    return (
+        Rollout.objects.filter(held | Q(due_at__lte=now, status__in=LIVE)).exists()
+        or Attempt.objects.filter(held | Q(due_at__lte=now)).exists()
+    )
+
+
+def next_due_at() -> datetime | None:
+    """Return the next instant at which some row is due; None when nothing waits for time."""
+    instants = [
+        Rollout.objects.filter(status__in=LIVE).aggregate(at=Min("due_at"))["at"],
+        Attempt.objects.aggregate(at=Min("due_at"))["at"],
+    ]
+    return min((at for at in instants if at is not None), default=None)
+
+
+def waves_of(rollout: Rollout) -> QuerySet[Wave]:
+    """Return the waves in order."""
+    return rollout.waves.order_by("number")
+
+
+def decisions_of(rollout: Rollout) -> QuerySet[Decision]:
+    """Return the decisions, newest first."""
+    return rollout.decisions.select_related("wave", "evaluation").order_by("-pk")
+
+
+def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
+    """Return the decisions that changed the one before in kind or reason code, oldest first."""
+    changed: list[Decision] = []
+    for decision in rollout.decisions.select_related("wave").order_by("pk").iterator():
+        last = changed[-1] if changed else None
+        key = (decision.wave_id, decision.kind, decision.reason_code)
+        if last is None or key != (last.wave_id, last.kind, last.reason_code):
+            changed.append(decision)
+    return changed[-limit:]
+
+
+def latest_evaluation(wave: Wave) -> Evaluation | None:
+    """Return the wave's newest evaluation."""
+    return wave.evaluations.order_by("-look").first()
+
+
+def deciding_evaluation(wave: Wave) -> Evaluation | None:
+    """Return the evaluation that widened or halted the wave, else the newest."""
+    decided = (
+        wave.decisions.filter(kind__in=("widen", "halt"), evaluation__isnull=False)
+        .select_related("evaluation")
+        .order_by("pk")
+        .first()
+    )
+    return decided.evaluation if decided else latest_evaluation(wave)
+
+
+def attempt_counts(rollout: Rollout) -> dict[str, int]:
+    """Return how many attempts stand in each status."""
+    counts = rollout.attempts.values("status").annotate(n=Count("pk")).order_by("status")
+    return {row["status"]: row["n"] for row in counts}
+
+
+def machines_exposed(rollout: Rollout) -> int:
+    """Count machines on which an attempt got past draining: they ever saw the new bundle."""
+    return (
+        rollout.attempts.exclude(status__in=[*WAITING, AttemptStatus.DRAINING])
+        .exclude(status=AttemptStatus.CALLED_OFF)
+        .values("machine")
+        .distinct()
+        .count()
+    )
+
+
+def lost_machine_hours(rollout: Rollout, *, until: datetime) -> float:
+    """Return the machine-hours out of service that this rollout caused, up to `until`.
+
+    A machine is out from the rollout's drain until its next move into service.
+    """
+    changes = StateChange.objects.filter(
+        machine__in=rollout.attempts.values("machine"), at__lte=until
+    ).order_by("machine", "at", "pk")
+    mine = f"rollout:{rollout.pk}"
+    seconds, left_at, machine = 0.0, None, None
+    rows = changes.values_list("machine", "new_state", "at", "actor").iterator(chunk_size=5000)
+    for row_machine, state, at, actor in rows:
+        if row_machine != machine:
+            seconds += _open_seconds(left_at, until)
+            machine, left_at = row_machine, None
+        if state == "draining" and actor == mine and left_at is None:
+            left_at = at
+        elif state == "in_service" and left_at is not None:
+            seconds += (at - left_at).total_seconds()
+            left_at = None
+    return (seconds + _open_seconds(left_at, until)) / 3600
+
+
+def _open_seconds(left_at: datetime | None, until: datetime) -> float:
+    return 0.0 if left_at is None else max((until - left_at).total_seconds(), 0.0)
+
+
+def arm_sizes(rollout: Rollout) -> dict[int, dict[str, int]]:
+    """Return, per wave number, how many machines each arm has."""
+    rows = (
+        Membership.objects.filter(wave__rollout=rollout)
+        .values("wave__number", "arm")
+        .annotate(n=Count("pk"))
+        .order_by("wave__number")
+    )
+    sizes: dict[int, dict[str, int]] = {}
+    for row in rows:
+        sizes.setdefault(row["wave__number"], {})[row["arm"]] = row["n"]
+    return sizes
+
+
+def timeline(rollout: Rollout, *, limit: int = 100) -> list[dict[str, Any]]:
+    """Return the newest orders, moves and turning decisions as one list, newest first."""
+    orders = rollout.orders.select_related("actor", "second_person").order_by("-pk")[:limit]
+    moves = rollout.transitions.select_related("wave").order_by("-pk")[:limit]
+    rows = [*_order_rows(orders), *_move_rows(moves), *_decision_rows(turning_points(rollout))]
+    return sorted(rows, key=lambda row: row["at"], reverse=True)[:limit]
+
+
+def _order_rows(orders: Iterable[Order]) -> Iterable[dict[str, Any]]:
+    for order in orders:
+        yield {"at": order.at, "kind": "order", "what": order.kind, "who": str(order.actor),
+               "reason": order.reason, "wave": order.parameters.get("wave")}
+
+
+def _move_rows(moves: Iterable[Transition]) -> Iterable[dict[str, Any]]:
+    for transition in moves:
+        yield {"at": transition.at, "kind": "move", "who": "",
+               "what": f"{transition.old_status} → {transition.new_status}",
+               "reason": transition.note,
+               "wave": transition.wave.number if transition.wave else None}
+
+
+def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
+    for decision in decisions:
+        yield {"at": decision.as_of, "kind": "decision", "who": "engine",
+               "what": f"{decision.kind} ({decision.reason_code})", "reason": decision.reason,
+               "wave": decision.wave.number if decision.wave else None}
+
+
+def untriaged(rollout: Rollout) -> QuerySet[Attempt]:
+    """Return the attempts whose machine never came back and nobody has said why."""
+    return rollout.attempts.filter(
+        status=AttemptStatus.NEVER_RETURNED, triage=""
+    ).select_related("machine")
+
+
+def install_outcomes(wave: Wave) -> list[str]:
+    """Return the outcomes of the wave's finished attempts in order of finishing."""
+    ended = wave.attempts.filter(
+        status__in=[AttemptStatus.SUCCEEDED, *FAILURES], finished_at__isnull=False
+    ).order_by("finished_at", "pk")
+    return [
+        "bricked" if triage == Attempt.Triage.BRICKED else status
+        for status, triage in ended.values_list("status", "triage")
+    ]
+
+
+def cumulative_attempts(rollout: Rollout) -> tuple[int, int]:
+    """Return failures and finished attempts over all waves so far."""
+    ended = rollout.attempts.filter(status__in=[AttemptStatus.SUCCEEDED, *FAILURES])
+    counts = ended.aggregate(n=Count("pk"), failed=Count("pk", filter=Q(status__in=FAILURES)))
+    return counts["failed"], counts["n"]
+
+
+def is_in_flight(rollout: Rollout) -> bool:
+    """Tell whether some attempt of the rollout is being worked on."""
+    return rollout.attempts.filter(status__in=IN_FLIGHT).exists()
+
+
+def acknowledged_signatures(rollout: Rollout) -> frozenset[str]:
+    """Return the novel signatures that people have acknowledged for this rollout."""
+    orders = rollout.orders.filter(kind=Order.Kind.ACKNOWLEDGE).values_list("parameters", flat=True)
+    return frozenset(name for parameters in orders for name in parameters.get("signatures", []))
+
+
+def longest_step() -> timedelta:
+    """Return the longest time that a scaled clock may advance at once: one evaluation interval."""
+    plans = Rollout.objects.filter(status=Status.RUNNING).values_list("plan__look_minutes", flat=True)
+    minutes = min((value for value in plans if value), default=60.0)
+    return timedelta(minutes=minutes)

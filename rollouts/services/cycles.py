@@ -1,0 +1,128 @@
+"""What the engine saw and said, written down: evaluation, decision, and what follows of it."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason
+from rollouts.errors import StaleRollout
+from rollouts.models import Decision, Evaluation, Rollout, ScoreBlob, Wave
+
+
+def pack_scores(scores: Mapping[str, Any]) -> bytes:
+    """Serialise named integer vectors to one compressed string, the same on every machine.
+
+    Examples
+    --------
+    >>> unpack_scores(pack_scores({"faults": (1, -2, 3)}))
+    {'faults': [1, -2, 3]}
+    """
+    head = json.dumps({name: len(values) for name, values in sorted(scores.items())})
+    body = b"".join(np.asarray(scores[name], dtype="<i8").tobytes() for name in sorted(scores))
+    return zlib.compress(head.encode() + b"\n" + body, level=6)
+
+
+def unpack_scores(content: bytes) -> dict[str, list[int]]:
+    """Return what `pack_scores` packed."""
+    head, _, body = zlib.decompress(content).partition(b"\n")
+    values = np.frombuffer(body, dtype="<i8")
+    scores, start = {}, 0
+    for name, length in json.loads(head).items():
+        scores[name] = values[start : start + length].tolist()
+        start += length
+    return scores
+
+
+@transaction.atomic
+def record_cycle(
+    wave: Wave,
+    *,
+    outcome: LookEvaluation,
+    as_of: datetime,
+    state: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    engine_version: str,
+    next_look_at: datetime | None,
+) -> Decision:
+    """Store one look once: scores, evaluation, decision, and the state for the next look.
+
+    Raises
+    ------
+    StaleRollout
+        If another worker has recorded this look already; nothing is stored twice.
+    """
+    changed = Wave.objects.filter(pk=wave.pk, looks=outcome.look - 1, status=wave.status).update(
+        looks=outcome.look, judge_state=plain(state), next_look_at=next_look_at
+    )
+    if not changed:
+        raise StaleRollout(f"look {outcome.look} of {wave} was recorded by somebody else")
+    content = pack_scores(outcome.scores)
+    digest = hashlib.sha256(content).hexdigest()
+    blob, _ = ScoreBlob.objects.get_or_create(digest=digest, defaults={"content": content})
+    evaluation = Evaluation.objects.create(
+        rollout=wave.rollout,
+        wave=wave,
+        look=outcome.look,
+        as_of=as_of,
+        elapsed=outcome.elapsed,
+        engine_version=engine_version,
+        guardrails=[plain(dataclasses.asdict(g)) for g in outcome.guardrails],
+        flags=list(outcome.flags),
+        inputs=plain(inputs),
+        scores=blob,
+        recorded_at=timezone.now(),
+    )
+    return decide(
+        wave.rollout,
+        outcome.recommendation.kind,
+        outcome.recommendation.code,
+        outcome.recommendation.reason,
+        as_of=as_of,
+        wave=wave,
+        evaluation=evaluation,
+    )
+
+
+def decide(
+    rollout: Rollout,
+    kind: DecisionKind,
+    code: Reason,
+    reason: str,
+    *,
+    as_of: datetime,
+    wave: Wave | None = None,
+    evaluation: Evaluation | None = None,
+) -> Decision:
+    """Record one decision of the engine."""
+    return Decision.objects.create(
+        rollout=rollout,
+        wave=wave,
+        evaluation=evaluation,
+        kind=kind,
+        reason_code=code,
+        reason=reason,
+        as_of=as_of,
+        recorded_at=timezone.now(),
+    )
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into plain JSON: what is not a finite number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

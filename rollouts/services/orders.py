@@ -1,0 +1,290 @@
+"""What people command: each order is a record of its own, and the move that follows cites it."""
+
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import F
+
+from rollouts.errors import NotHalted, PlanRefused, SamePerson
+from rollouts.lifecycle import FAILURES, Status, Trigger, WaveStatus, WaveTrigger
+from rollouts.models import Attempt, Decision, Order, Rollout, Wave
+from rollouts.services.attempts import call_off_waiting
+from rollouts.services.records import Cause, move, move_wave, record_order
+from rollouts.services.waves import (
+    current_wave,
+    extend_window,
+    reopen,
+    shift_clock,
+    start_roll_back,
+)
+
+
+@transaction.atomic
+def start(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order:
+    """Start an approved rollout; the sweep finds it at once."""
+    order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
+    move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
+    return order
+
+
+@transaction.atomic
+def pause(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+    """Stop starting attempts and looking at evidence; those in flight go to their end."""
+    order = record_order(rollout, Order.Kind.PAUSE, actor=actor, now=now, reason=reason)
+    move(rollout, Trigger.PAUSE, cause=order, now=now, due_at=None)
+    return order
+
+
+@transaction.atomic
+def resume(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+    """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
+    order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
+    wave = current_wave(rollout)
+    if wave is not None and wave.status == WaveStatus.HALTED:
+        reopen(wave, cause=order, now=now)
+    elif wave is not None:
+        shift_clock(wave, by=now - _paused_at(rollout))
+    move(rollout, Trigger.RESUME, cause=order, now=now, due_at=now)
+    return order
+
+
+def _paused_at(rollout: Rollout) -> datetime:
+    last = rollout.transitions.filter(wave=None, new_status=Status.PAUSED).latest("pk")
+    return last.at
+
+
+@transaction.atomic
+def halt(
+    rollout: Rollout,
+    *,
+    now: datetime,
+    actor: AbstractBaseUser | None = None,
+    reason: str = "",
+    decision: Decision | None = None,
+) -> Order | None:
+    """Halt at once: raise the fence, call off what waits, leave what is in flight to its end.
+
+    Works with the broker down, since it only writes rows. Halting what is halted already is
+    recorded and changes nothing. The cause is a person (`actor`) or the engine (`decision`).
+    """
+    order = (
+        record_order(rollout, Order.Kind.HALT, actor=actor, now=now, reason=reason)
+        if actor is not None
+        else None
+    )
+    rollout = Rollout.objects.select_for_update().get(pk=rollout.pk)
+    if rollout.status == Status.HALTED:
+        return order
+    cause: Cause = decision or order
+    move(rollout, Trigger.HALT, cause=cause, now=now, epoch=F("epoch") + 1, due_at=now)
+    call_off_waiting(rollout, now=now, detail="the rollout was halted")
+    wave = current_wave(rollout)
+    if wave is not None and wave.status != WaveStatus.PENDING:
+        move_wave(wave, WaveTrigger.HALT, cause=cause, now=now, next_look_at=None)
+    return order
+
+
+@transaction.atomic
+def override(
+    rollout: Rollout,
+    *,
+    actor: AbstractBaseUser,
+    second_person: AbstractBaseUser,
+    reason: str,
+    now: datetime,
+) -> Order:
+    """Take a halted rollout to paused, against a verdict: a reason and a second person.
+
+    Resuming then opens a new window on data from then on, with the alpha the wave has left.
+    """
+    if rollout.status != Status.HALTED:
+        raise NotHalted(f"{rollout} is {rollout.status}; only a halted rollout can be overridden")
+    _check_second_person(actor, second_person, reason, what="an override")
+    order = record_order(
+        rollout,
+        Order.Kind.OVERRIDE,
+        actor=actor,
+        second_person=second_person,
+        reason=reason,
+        now=now,
+    )
+    move(rollout, Trigger.OVERRIDE, cause=order, now=now, is_overridden=True, due_at=None)
+    return order
+
+
+@transaction.atomic
+def advance(
+    rollout: Rollout,
+    *,
+    actor: AbstractBaseUser,
+    now: datetime,
+    second_person: AbstractBaseUser | None = None,
+    reason: str = "",
+) -> Order:
+    """Widen a held wave (reason and second person), or confirm an advised widen (neither)."""
+    wave = current_wave(rollout)
+    if wave is None or wave.status not in (WaveStatus.HELD, WaveStatus.OBSERVING):
+        seen = "no open wave" if wave is None else f"a wave that is {wave.status}"
+        raise PlanRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
+    if wave.status == WaveStatus.HELD:
+        _check_second_person(actor, second_person, reason, what="widening a held wave")
+    elif not _is_widen_advised(wave):
+        raise PlanRefused([f"the engine has not advised to widen {wave}"])
+    order = record_order(
+        rollout,
+        Order.Kind.ADVANCE,
+        actor=actor,
+        second_person=second_person,
+        reason=reason,
+        now=now,
+        parameters={"wave": wave.number},
+    )
+    move_wave(
+        wave, WaveTrigger.ADVANCE, cause=order, now=now, finished_at=now, next_look_at=None
+    )
+    _wake(rollout, now)
+    return order
+
+
+def _is_widen_advised(wave: Wave) -> bool:
+    latest = wave.decisions.order_by("-pk").first()
+    return latest is not None and latest.kind == "widen"
+
+
+@transaction.atomic
+def extend(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+    """Give the wave its one planned extension now."""
+    wave = _open_wave(rollout)
+    if wave.is_extended:
+        raise PlanRefused([f"{wave} has had its one extension"])
+    order = record_order(
+        rollout, Order.Kind.EXTEND, actor=actor, now=now, reason=reason,
+        parameters={"wave": wave.number},
+    )
+    extend_window(wave, now=now)
+    _wake(rollout, now)
+    return order
+
+
+@transaction.atomic
+def skip_wave(
+    rollout: Rollout,
+    *,
+    actor: AbstractBaseUser,
+    second_person: AbstractBaseUser,
+    reason: str,
+    now: datetime,
+) -> Order:
+    """Go on to the next wave without this one's verdict: a reason and a second person."""
+    wave = current_wave(rollout)
+    if wave is None:
+        raise PlanRefused([f"{rollout} has no wave left to skip"])
+    _check_second_person(actor, second_person, reason, what="skipping a wave")
+    order = record_order(
+        rollout,
+        Order.Kind.SKIP_WAVE,
+        actor=actor,
+        second_person=second_person,
+        reason=reason,
+        now=now,
+        parameters={"wave": wave.number},
+    )
+    move_wave(wave, WaveTrigger.SKIP, cause=order, now=now, finished_at=now, next_look_at=None)
+    _wake(rollout, now)
+    return order
+
+
+@transaction.atomic
+def roll_back(
+    rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = ""
+) -> Order:
+    """Take the treated machines back to the versions they came from, as the plan fixed it."""
+    order = record_order(rollout, Order.Kind.ROLL_BACK, actor=actor, now=now, reason=reason)
+    start_roll_back(rollout, cause=order, now=now)
+    return order
+
+
+@transaction.atomic
+def cancel(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+    """End a rollout where it stands; cancelling undoes nothing."""
+    order = record_order(rollout, Order.Kind.CANCEL, actor=actor, now=now, reason=reason)
+    move(
+        rollout, Trigger.CANCEL, cause=order, now=now, epoch=F("epoch") + 1,
+        finished_at=now, due_at=None,
+    )
+    call_off_waiting(rollout, now=now, detail="the rollout was cancelled")
+    return order
+
+
+@transaction.atomic
+def acknowledge(
+    rollout: Rollout,
+    *,
+    signatures: list[str],
+    actor: AbstractBaseUser,
+    now: datetime,
+    reason: str = "",
+) -> Order:
+    """Say that somebody has looked at these novel signatures; only then may widening go on."""
+    if not signatures:
+        raise PlanRefused(["name at least one signature to acknowledge"])
+    return record_order(
+        rollout,
+        Order.Kind.ACKNOWLEDGE,
+        actor=actor,
+        now=now,
+        reason=reason,
+        parameters={"signatures": sorted(signatures)},
+    )
+
+
+@transaction.atomic
+def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None:
+    """Say why a machine did not come back: recovered, coincident hardware, or bricked.
+
+    Only a machine that the bundle's recovery recipe could not bring back is a brick. New starts
+    have waited for this word.
+    """
+    if attempt.status not in FAILURES:
+        raise PlanRefused([f"only a failed attempt is triaged, this one is {attempt.status}"])
+    accepted = Attempt.Triage.values
+    if outcome not in accepted:
+        raise PlanRefused([f"unknown outcome {outcome!r}; accepted: {', '.join(accepted)}"])
+    Attempt.objects.filter(pk=attempt.pk, triage="").update(
+        triage=outcome, detail=f"{attempt.detail}; triaged by {actor}"[:300]
+    )
+    attempt.refresh_from_db()
+    _wake(attempt.rollout, now)
+
+
+def _wake(rollout: Rollout, now: datetime) -> None:
+    Rollout.objects.filter(
+        pk=rollout.pk, status__in=(Status.RUNNING, Status.ROLLING_BACK, Status.HALTED)
+    ).update(due_at=now)
+
+
+def _open_wave(rollout: Rollout) -> Wave:
+    wave = current_wave(rollout)
+    if wave is None or wave.status not in (WaveStatus.OBSERVING, WaveStatus.SETTLING):
+        seen = "has no open wave" if wave is None else f"has a wave that is {wave.status}"
+        raise PlanRefused([f"{rollout} {seen}; only a wave under observation can be extended"])
+    return wave
+
+
+def _check_second_person(
+    actor: AbstractBaseUser,
+    second_person: AbstractBaseUser | None,
+    reason: str,
+    *,
+    what: str,
+) -> None:
+    reasons = []
+    if not reason.strip():
+        reasons.append(f"{what} needs a reason")
+    if second_person is None:
+        reasons.append(f"{what} needs a second person")
+    if reasons:
+        raise PlanRefused(reasons)
+    if second_person is not None and second_person.pk == actor.pk:
+        raise SamePerson(f"{what} needs a second person, not {actor} twice")

@@ -1,0 +1,255 @@
+"""From a draft to an approved plan: who, in what order, in which wave, judged how."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from fleet import selectors as fleet_selectors
+from fleet.models import BundleStatus, FirmwareBundle, Machine
+from rollouts import planning, policies
+from rollouts.analysis.policy import Metric
+from rollouts.errors import PlanRefused, SamePerson
+from rollouts.lifecycle import Trigger
+from rollouts.models import Assignment, Order, Rollout, Wave
+from rollouts.services.forecast import forecast, wave_alphas
+from rollouts.services.records import move, record_order
+
+#: Fields that make a stratum, most important first, where the plan names none.
+STRATA = ("platform", "from_version", "site")
+#: Metrics that are judged by re-assignment, so that the design has to reach their alpha.
+_DRAWN = frozenset(Metric) - {Metric.INSTALL}
+
+
+@transaction.atomic
+def create_draft(
+    *,
+    name: str,
+    bundle: FirmwareBundle,
+    selector: str,
+    document: Mapping[str, Any],
+    author: AbstractBaseUser,
+    now: datetime,
+    seed: int | None = None,
+    mode: str | None = None,
+) -> Rollout:
+    """Write a plan down; nothing is drawn or frozen before it is submitted.
+
+    `document` follows `$defs/plan` of `policy.schema.json`; its defaults are filled in here, so
+    that the draft shows everything that will be judged. The seed is drawn once and kept: the
+    same draft always yields the same random order.
+
+    Raises
+    ------
+    PolicyRefused
+        If the document breaks the schema; every breach is listed.
+    SelectorError
+        If the selector is empty, malformed, or names what does not exist.
+    """
+    plan = policies.plan_from({**document, "selector": selector})
+    if mode is not None:
+        plan["mode"] = mode
+    fleet_selectors.machines_matching(selector)
+    return Rollout.objects.create(
+        name=name,
+        bundle=bundle,
+        selector=selector,
+        mode=plan["mode"],
+        plan=plan,
+        seed=secrets.randbits(62) if seed is None else seed,
+        author=author,
+        created_at=now,
+    )
+
+
+@transaction.atomic
+def submit(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order:
+    """Draw and store the assignment, freeze the plan under a digest, and ask for approval.
+
+    Raises
+    ------
+    PlanRefused
+        With every reason at once.
+    """
+    machines = eligible_machines(rollout)
+    design = draw(rollout, machines)
+    reasons = _reasons_against(rollout, machines, design)
+    if reasons:
+        raise PlanRefused(reasons)
+    _store(rollout, machines, design, now=now)
+    order = record_order(rollout, Order.Kind.SUBMIT, actor=actor, now=now)
+    digest = planning.plan_digest({**rollout.plan, "seed": rollout.seed}, design.rows)
+    move(rollout, Trigger.SUBMIT, cause=order, now=now, plan_digest=digest, submitted_at=now)
+    return order
+
+
+def eligible_machines(rollout: Rollout) -> list[Machine]:
+    """Machines of the selector that the bundle fits, that may take work or soon will again."""
+    return list(
+        fleet_selectors.machines_matching(rollout.selector)
+        .filter(platform__in=rollout.bundle.platforms.all(), state="in_service")
+        .select_related("platform")
+        .order_by("name")
+    )
+
+
+def draw(rollout: Rollout, machines: list[Machine]) -> planning.Assignments:
+    """Draw the one random order of the rollout from its own seed: same draft, same order."""
+    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
+    keys = policy.strata or STRATA
+    units = _units(rollout, machines, unit=policy.unit, keys=keys)
+    specs = [planning.WaveSpec.of(wave) for wave in rollout.plan["waves"]]
+    return planning.draw_order(
+        units,
+        sizes=planning.wave_sizes(len(units), specs, hold_back=policy.hold_back),
+        seed=rollout.seed,
+        salt=f"rollout {rollout.pk}",
+        strata=keys,
+    )
+
+
+def _units(
+    rollout: Rollout, machines: list[Machine], *, unit: str, keys: tuple[str, ...]
+) -> list[planning.UnitInput]:
+    versions = fleet_selectors.versions_now([machine.pk for machine in machines])
+    kinds = list(rollout.bundle.places.order_by("position").values_list("image__kind", flat=True))
+    members: dict[str, list[Machine]] = {}
+    for machine in machines:
+        members.setdefault(_placement(machine, unit), []).append(machine)
+    return [
+        planning.UnitInput(
+            name=name,
+            fields={key: _stratum_value(group[0], key, versions, kinds) for key in keys},
+            machines=tuple(machine.name for machine in group),
+        )
+        for name, group in members.items()
+    ]
+
+
+def _placement(machine: Machine, unit: str) -> str:
+    if unit == "machine":
+        return machine.name
+    value = getattr(machine, unit, "") or machine.labels.get(unit, "")
+    return value or machine.name
+
+
+def _stratum_value(
+    machine: Machine, key: str, versions: Mapping[int, Mapping[str, str]], kinds: list[str]
+) -> str:
+    if key == "from_version":
+        present = versions.get(machine.pk, {})
+        return "+".join(f"{kind} {present.get(kind, 'unknown')}" for kind in kinds)
+    if key == "platform":
+        return machine.platform.name
+    return str(getattr(machine, key, "") or machine.labels.get(key, ""))
+
+
+def _reasons_against(
+    rollout: Rollout, machines: list[Machine], design: planning.Assignments
+) -> list[str]:
+    reasons = []
+    if rollout.bundle.status != BundleStatus.APPROVED:
+        reasons.append(f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved")
+    if not machines:
+        reasons.append(
+            f"selector {rollout.selector!r} selects no machine in service that bundle "
+            f"{rollout.bundle} fits"
+        )
+    busy = Assignment.objects.filter(
+        machine__in=[machine.pk for machine in machines],
+        rollout__status__in=("awaiting_approval", "approved", "running", "paused", "rolling_back"),
+    ).values_list("rollout__name", flat=True)
+    for name in sorted(set(busy.order_by().distinct())):
+        reasons.append(f"machines are in rollout {name!r} already")
+    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
+    alphas = wave_alphas(policy, waves=len(design.sizes))
+    judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
+    metrics = [metric.value for metric in Metric]
+    return reasons + planning.refuse(
+        rollout.plan, assignments=design, alphas=judged, metrics=metrics
+    )
+
+
+def _store(
+    rollout: Rollout, machines: list[Machine], design: planning.Assignments, *, now: datetime
+) -> None:
+    Assignment.objects.filter(rollout=rollout).delete()
+    Wave.objects.filter(rollout=rollout).delete()
+    by_name = {machine.name: machine for machine in machines}
+    Assignment.objects.bulk_create(
+        [
+            Assignment(
+                rollout=rollout,
+                machine=by_name[name],
+                machine_name=name,
+                unit=place.unit,
+                stratum=place.stratum,
+                position=place.position,
+                planned_wave=place.planned_wave,
+                is_hold_back=place.is_hold_back,
+            )
+            for place in design.rows
+            for name in place.machines
+        ],
+        batch_size=1000,
+    )
+    specs = rollout.plan["waves"]
+    words = forecast(rollout, design, now=now)
+    Wave.objects.bulk_create(
+        [
+            Wave(
+                rollout=rollout,
+                number=number,
+                size=design.sizes[number - 1],
+                window_hours=spec["window_hours"],
+                allows_smoke=spec["allows_smoke"],
+                forecast=words[number - 1],
+            )
+            for number, spec in enumerate(specs, start=1)
+        ]
+    )
+    Wave.objects.create(
+        rollout=rollout,
+        number=len(specs) + 1,
+        kind=Wave.Kind.RELEASE,
+        size=sum(place.is_hold_back for place in design.rows),
+        window_hours=0,
+    )
+
+
+@transaction.atomic
+def approve(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+    """Sign the plan's digest; the approver is never the author.
+
+    Raises
+    ------
+    SamePerson
+        Unless the site allows one person to do both (`ALLOW_SELF_APPROVAL`), which the order says.
+    """
+    is_same = actor.pk == rollout.author_id
+    if is_same and not settings.ALLOW_SELF_APPROVAL:
+        raise SamePerson(f"{actor} wrote the plan of {rollout}; somebody else has to approve it")
+    order = record_order(
+        rollout,
+        Order.Kind.APPROVE,
+        actor=actor,
+        now=now,
+        reason=reason,
+        parameters={"plan_digest": rollout.plan_digest, "self_approved": is_same},
+    )
+    move(rollout, Trigger.APPROVE, cause=order, now=now, approver=actor, approved_at=now)
+    return order
+
+
+@transaction.atomic
+def deny(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str) -> Order:
+    """Send a plan back to its author as a draft; the drawn order stays with its seed."""
+    order = record_order(rollout, Order.Kind.DENY, actor=actor, now=now, reason=reason)
+    move(rollout, Trigger.DENY, cause=order, now=now)
+    return order
+
+

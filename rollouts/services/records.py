@@ -1,0 +1,148 @@
+"""The only places where a status changes: a conditional update plus the record that explains it."""
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.utils import timezone
+
+from rollouts.errors import StaleRollout
+from rollouts.lifecycle import (
+    AttemptStatus,
+    Status,
+    Trigger,
+    WaveStatus,
+    WaveTrigger,
+    check_attempt_move,
+    next_status,
+    next_wave_status,
+)
+from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Transition, Wave
+
+Cause = Decision | Order | None
+
+
+def record_order(
+    rollout: Rollout,
+    kind: Order.Kind,
+    *,
+    actor: AbstractBaseUser,
+    now: datetime,
+    reason: str = "",
+    second_person: AbstractBaseUser | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> Order:
+    """Record what a named person commands; the move that follows points to it."""
+    return Order.objects.create(
+        rollout=rollout,
+        kind=kind,
+        actor=actor,
+        second_person=second_person,
+        reason=reason,
+        parameters=parameters or {},
+        at=now,
+        recorded_at=timezone.now(),
+    )
+
+
+@transaction.atomic
+def move(
+    rollout: Rollout,
+    trigger: Trigger,
+    *,
+    cause: Cause,
+    now: datetime,
+    note: str = "",
+    **fields: Any,
+) -> Transition:
+    """Move a rollout along its state machine and record the move.
+
+    The conditional update is the lock: when two workers race, one of them changes no row and
+    stops here, before it has any effect on a machine. `fields` are set in the same statement.
+
+    Raises
+    ------
+    IllegalTransition
+        If the table has no such move.
+    StaleRollout
+        If somebody else moved the rollout since it was read.
+    """
+    old = Status(rollout.status)
+    new = next_status(old, trigger)
+    if not Rollout.objects.filter(pk=rollout.pk, status=old).update(status=new, **fields):
+        raise StaleRollout(f"rollout {rollout.pk} is no longer {old}")
+    rollout.refresh_from_db()
+    return _record(rollout, None, trigger, old, new, cause=cause, now=now, note=note)
+
+
+@transaction.atomic
+def move_wave(
+    wave: Wave,
+    trigger: WaveTrigger,
+    *,
+    cause: Cause,
+    now: datetime,
+    note: str = "",
+    **fields: Any,
+) -> Transition:
+    """Move a wave along its state machine and record the move, like `move`."""
+    old = WaveStatus(wave.status)
+    new = next_wave_status(old, trigger)
+    if not Wave.objects.filter(pk=wave.pk, status=old).update(status=new, **fields):
+        raise StaleRollout(f"wave {wave.pk} is no longer {old}")
+    wave.refresh_from_db()
+    return _record(wave.rollout, wave, trigger, old, new, cause=cause, now=now, note=note)
+
+
+def _record(
+    rollout: Rollout,
+    wave: Wave | None,
+    trigger: Trigger | WaveTrigger,
+    old: Status | WaveStatus,
+    new: Status | WaveStatus,
+    *,
+    cause: Cause,
+    now: datetime,
+    note: str,
+) -> Transition:
+    return Transition.objects.create(
+        rollout=rollout,
+        wave=wave,
+        decision=cause if isinstance(cause, Decision) else None,
+        order=cause if isinstance(cause, Order) else None,
+        trigger=trigger,
+        old_status=old,
+        new_status=new,
+        note=note,
+        at=now,
+        recorded_at=timezone.now(),
+    )
+
+
+@transaction.atomic
+def move_attempt(
+    attempt: Attempt,
+    new: AttemptStatus,
+    *,
+    now: datetime,
+    detail: str = "",
+    **fields: Any,
+) -> AttemptEvent:
+    """Move an attempt on and record what was seen; a conditional update, like `move`."""
+    old = AttemptStatus(attempt.status)
+    check_attempt_move(old, new)
+    changed = Attempt.objects.filter(pk=attempt.pk, status=old).update(
+        status=new, detail=detail[:300], **fields
+    )
+    if not changed:
+        raise StaleRollout(f"attempt {attempt.pk} is no longer {old}")
+    attempt.refresh_from_db()
+    return AttemptEvent.objects.create(
+        attempt=attempt,
+        old_status=old,
+        new_status=new,
+        detail=detail[:300],
+        at=now,
+        recorded_at=timezone.now(),
+    )

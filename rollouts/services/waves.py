@@ -1,0 +1,337 @@
+"""What a wave does: freeze its roster, install block by block, settle, widen, hold, go back."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Max, Q
+
+from fleet.lifecycle import State
+from rollouts import planning
+from rollouts.lifecycle import (
+    IN_FLIGHT,
+    WAITING,
+    AttemptStatus,
+    Status,
+    Trigger,
+    WaveStatus,
+    WaveTrigger,
+)
+from rollouts.models import Action, Assignment, Attempt, Block, Membership, Rollout, Wave
+from rollouts.services.attempts import queue
+from rollouts.services.records import Cause, move, move_wave
+
+#: A wave in one of these is over.
+OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
+
+
+def current_wave(rollout: Rollout) -> Wave | None:
+    """Return the first wave that is not over, or None when all are."""
+    return rollout.waves.exclude(status__in=OVER).order_by("number").first()
+
+
+# --- start and install -----------------------------------------------------------------------
+
+
+@transaction.atomic
+def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
+    """Freeze who is canary, who control and in which block, and start the first block.
+
+    Canaries are the wave's units in the drawn order; control is every other unit that has not
+    been treated. An empty wave is skipped and says so.
+    """
+    untreated = list(
+        Assignment.objects.filter(rollout=wave.rollout, wave=None)
+        .exclude(machine__state=State.RETIRED)
+        .order_by("stratum", "position", "machine_name")
+    )
+    is_release = wave.kind == Wave.Kind.RELEASE
+    canaries = [place for place in untreated if is_release or place.planned_wave == wave.number]
+    if not canaries:
+        move_wave(wave, WaveTrigger.SKIP, cause=cause, now=now, note="empty", finished_at=now)
+        return
+    chosen = {place.pk for place in canaries}
+    controls = [] if is_release else [p for p in untreated if p.pk not in chosen]
+    blocks = _create_blocks(wave, canaries, controls)
+    Assignment.objects.filter(pk__in=_subquery(wave, canaries, is_release=is_release)).update(
+        wave=wave
+    )
+    first_look = None if is_release else now + _look_interval(wave)
+    move_wave(wave, WaveTrigger.START, cause=cause, now=now, started_at=now,
+              next_look_at=first_look)
+    _start_block(blocks[0], cause=cause, now=now)
+
+
+def _subquery(wave: Wave, canaries: list[Assignment], *, is_release: bool) -> "object":
+    """Name the treated rows by a condition, not by a list of ids that grows with the fleet."""
+    rows = Assignment.objects.filter(rollout=wave.rollout, wave=None).exclude(
+        machine__state=State.RETIRED
+    )
+    return (rows if is_release else rows.filter(planned_wave=wave.number)).values("pk")
+
+
+def _create_blocks(
+    wave: Wave, canaries: list[Assignment], controls: list[Assignment]
+) -> list[Block]:
+    dealt = planning.deal_blocks(
+        _by_stratum(canaries),
+        _by_stratum(controls),
+        batches=planning.batch_count(
+            len({place.unit for place in canaries}), batch_size=wave.rollout.plan["batch_size"]
+        ),
+    ).block
+    numbers = sorted(set(dealt.values()))
+    Block.objects.bulk_create([Block(wave=wave, number=number) for number in numbers])
+    blocks = {block.number: block for block in wave.blocks.all()}
+    Membership.objects.bulk_create(
+        [
+            Membership(
+                wave=wave,
+                block=blocks[dealt[place.unit]],
+                machine_id=place.machine_id,
+                unit=place.unit,
+                stratum=place.stratum,
+                arm=arm,
+            )
+            for arm, places in (
+                (Membership.Arm.CANARY, canaries),
+                (Membership.Arm.CONTROL, controls),
+            )
+            for place in places
+        ],
+        batch_size=1000,
+    )
+    return [blocks[number] for number in numbers]
+
+
+def _by_stratum(places: list[Assignment]) -> dict[str, list[str]]:
+    """Return each stratum's units in their random order."""
+    units: dict[str, dict[str, None]] = {}
+    for place in places:
+        units.setdefault(place.stratum, {})[place.unit] = None
+    return {stratum: list(names) for stratum, names in units.items()}
+
+
+def _start_block(block: Block, *, cause: Cause, now: datetime) -> None:
+    rollout = block.wave.rollout
+    members = block.members.filter(arm=Membership.Arm.CANARY)
+    if rollout.kind == Rollout.Kind.ROLL_BACK:
+        targets = _previous_versions(rollout, members.values_list("machine_id", flat=True))
+        kind = Action.Kind.ROLL_BACK
+    else:
+        images = _images(rollout)
+        targets = dict.fromkeys(members.values_list("machine_id", flat=True), images)
+        kind = Action.Kind.INSTALL
+    Block.objects.filter(pk=block.pk, started_at=None).update(started_at=now)
+    queue(block, targets=targets, kind=kind, cause=cause, now=now)
+
+
+def _images(rollout: Rollout) -> list[dict[str, str]]:
+    places = rollout.bundle.places.select_related("image").order_by("position")
+    return [
+        {
+            "kind": place.image.kind,
+            "version": place.image.version,
+            "activation": place.image.activation,
+        }
+        for place in places
+    ]
+
+
+def _previous_versions(
+    rollout: Rollout, machine_ids: Iterable[int]
+) -> dict[int, list[dict[str, str]]]:
+    images = _images(rollout)
+    before = Assignment.objects.filter(
+        rollout=rollout.parent, machine__in=machine_ids
+    ).values_list("machine_id", "previous_versions")
+    return {
+        machine: [
+            {**image, "version": versions[image["kind"]]}
+            for image in images
+            if versions.get(image["kind"], image["version"]) != image["version"]
+        ]
+        for machine, versions in before
+    }
+
+
+@transaction.atomic
+def progress_install(wave: Wave, *, now: datetime) -> None:
+    """Close a block whose last canary is in or failed, start the next, or end the installing."""
+    block = wave.blocks.filter(clock_start=None).order_by("number").first()
+    if block is None:
+        move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
+        return
+    attempts = Attempt.objects.filter(block=block)
+    if attempts.filter(status__in=WAITING | IN_FLIGHT).exists():
+        return
+    last = attempts.aggregate(last=Max("finished_at"))["last"] or now
+    start = last + timedelta(hours=wave.rollout.plan["burn_in_hours"])
+    Block.objects.filter(pk=block.pk, clock_start=None).update(clock_start=start)
+    if wave.clock_start is None:
+        _start_clock(wave, start)
+    following = wave.blocks.filter(started_at=None).order_by("number").first()
+    if following is not None:
+        _start_block(following, cause=None, now=now)
+    elif not wave.blocks.filter(clock_start=None).exists():
+        move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
+
+
+def _start_clock(wave: Wave, start: datetime) -> None:
+    window = timedelta(hours=wave.window_hours)
+    extension = window * wave.rollout.plan["extension"]
+    looks = None if wave.kind == Wave.Kind.RELEASE else start + _look_interval(wave)
+    Wave.objects.filter(pk=wave.pk, clock_start=None).update(
+        clock_start=start,
+        window_end=start + window,
+        extension_end=start + window + extension,
+        next_look_at=looks,
+    )
+    wave.refresh_from_db()
+
+
+def settle(wave: Wave, *, now: datetime) -> None:
+    """Begin to observe once the last block's burn-in is over; a release wave is over at once."""
+    if wave.kind == Wave.Kind.RELEASE:
+        move_wave(wave, WaveTrigger.WIDEN, cause=None, now=now, finished_at=now)
+        return
+    last = wave.blocks.aggregate(last=Max("clock_start"))["last"]
+    if last is not None and now >= last:
+        move_wave(wave, WaveTrigger.SETTLED, cause=None, now=now)
+
+
+def settles_at(wave: Wave) -> datetime | None:
+    """Return when the last block's burn-in ends; None while blocks are still to install."""
+    return wave.blocks.aggregate(last=Max("clock_start"))["last"]
+
+
+# --- window ----------------------------------------------------------------------------------
+
+
+def extend_window(wave: Wave, *, now: datetime) -> None:
+    """Begin the wave's one planned extension."""
+    Wave.objects.filter(pk=wave.pk, is_extended=False).update(
+        is_extended=True, next_look_at=now + _look_interval(wave)
+    )
+    wave.refresh_from_db()
+
+
+@transaction.atomic
+def shift_clock(wave: Wave, *, by: timedelta) -> None:
+    """Move everything that waits by the length of a pause, so that it was not shortened."""
+    Wave.objects.filter(pk=wave.pk).update(
+        clock_start=F("clock_start") + by,
+        window_end=F("window_end") + by,
+        extension_end=F("extension_end") + by,
+        next_look_at=F("next_look_at") + by,
+    )
+    wave.blocks.filter(clock_start__isnull=False).update(clock_start=F("clock_start") + by)
+    wave.refresh_from_db()
+
+
+@transaction.atomic
+def reopen(wave: Wave, *, cause: Cause, now: datetime) -> None:
+    """Open a new window after an override: data from now on, the alpha that the wave has left.
+
+    The old evaluations stay as they are; the judge starts afresh from an empty state.
+    """
+    spent = wave.judge_state.get("alpha_spent", 0.0)
+    before = wave.judge_state.get("alpha_spent_before", 0.0)
+    wave.blocks.update(clock_start=now)
+    window = timedelta(hours=wave.window_hours)
+    move_wave(
+        wave,
+        WaveTrigger.REOPEN,
+        cause=cause,
+        now=now,
+        note="new window after an override",
+        clock_start=now,
+        window_end=now + window,
+        extension_end=now + window + window * wave.rollout.plan["extension"],
+        is_extended=False,
+        next_look_at=now + _look_interval(wave),
+        judge_state={"alpha_spent_before": before + spent},
+    )
+
+
+def _look_interval(wave: Wave) -> timedelta:
+    return timedelta(minutes=wave.rollout.plan["look_minutes"])
+
+
+# --- back ------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> Rollout | None:
+    """Begin the child rollout that returns treated machines to their recorded versions.
+
+    It was approved together with the plan and runs under the same caps, judged by installs
+    only. Whom it takes follows the plan's word per failure class. Returns None, and the parent
+    is rolled back at once, where no machine is to go back.
+    """
+    move(rollout, Trigger.ROLL_BACK, cause=cause, now=now, due_at=now, finished_at=None)
+    places = _to_roll_back(rollout)
+    if not places:
+        finish_roll_back(rollout, cause=cause, now=now)
+        return None
+    number = rollout.children.count() + 1
+    child = Rollout.objects.create(
+        name=f"{rollout.name} roll back {number}",
+        kind=Rollout.Kind.ROLL_BACK,
+        parent=rollout,
+        bundle=rollout.bundle,
+        selector=rollout.selector,
+        mode=rollout.mode,
+        plan={**rollout.plan, "batch_size": None, "burn_in_hours": 0},
+        plan_digest=rollout.plan_digest,
+        seed=rollout.seed,
+        status=Status.APPROVED,
+        author=rollout.author,
+        approver=rollout.approver,
+        created_at=now,
+        submitted_at=now,
+        approved_at=rollout.approved_at,
+    )
+    wave = Wave.objects.create(
+        rollout=child, number=1, kind=Wave.Kind.RELEASE, size=len(places), window_hours=0
+    )
+    Assignment.objects.bulk_create(
+        [
+            Assignment(
+                rollout=child,
+                machine_id=place.machine_id,
+                machine_name=place.machine_name,
+                unit=place.unit,
+                stratum=place.stratum,
+                position=place.position,
+                planned_wave=wave.number,
+            )
+            for place in places
+        ],
+        batch_size=1000,
+    )
+    move(child, Trigger.START, cause=cause, now=now, started_at=now, due_at=now)
+    return child
+
+
+def _to_roll_back(rollout: Rollout) -> list[Assignment]:
+    classes = [name for name, verb in rollout.plan["on_halt"].items() if verb == "roll_back"]
+    machines = Attempt.objects.filter(
+        Q(status__in=classes), rollout=rollout
+    ).values("machine_id")
+    return list(
+        Assignment.objects.filter(rollout=rollout, machine__in=machines)
+        .exclude(previous_versions={})
+        .order_by("stratum", "position")
+    )
+
+
+def finish_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
+    """Mark the parent of a finished roll back as rolled back."""
+    move(rollout, Trigger.FINISH_ROLL_BACK, cause=cause, now=now, finished_at=now, due_at=None)
+
+
+def is_hands_off(attempt: Attempt) -> bool:
+    """Tell whether the plan says not to reboot a machine whose attempt ended like this."""
+    verb = attempt.rollout.plan["on_halt"].get(AttemptStatus(attempt.status).value)
+    return verb == "do_not_reboot"
