@@ -133,14 +133,14 @@ def touches_engines(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On services, run what touches them; otherwise run the repeat after everything else."""
-    config.stash[NOT_REPEATED] = 0
-    if not ON_SERVICES:
+    if ON_SERVICES:
+        left_out = [item for item in items if not touches_engines(item)]
+        config.stash[NOT_REPEATED] = len(left_out)
+    else:
+        left_out = [item for item in items if item.get_closest_marker("services")]
         items.sort(key=lambda item: "tests/services/test_repeat" in item.nodeid)
-        return
-    left_out = [item for item in items if not touches_engines(item)]
-    config.stash[NOT_REPEATED] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if touches_engines(item)]
+    items[:] = [item for item in items if item not in left_out]
 
 
 # --- the closing report -----------------------------------------------------
