@@ -35,3 +35,15 @@ class InvalidPolicy(AnalysisError):
 
 class InvalidState(AnalysisError):
     """A stored state cannot be read back."""
+
+
+class NoLooks(AnalysisError):
+    """An evaluation was asked for no look at all."""
+
+
+class EmptyArm(AnalysisError):
+    """A comparison lacks a canary or a control."""
+
+
+class UnsupportedMetric(AnalysisError):
+    """A policy names a metric that has no estimator."""

@@ -93,7 +93,7 @@ class Track(Protocol):
     def missing(self, index: int) -> str | None:
         """Why the metric itself cannot be judged at this look, beyond silence of machines."""
 
-    def is_decidable(self, index: int, *, elapsed: float) -> bool:
+    def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         """For a recorded case: could a comparison of this size have decided?"""
 
     def judge(
@@ -114,8 +114,9 @@ class EffectLine:
     tested: float
 
     def look(self, level: Fraction) -> LinearLook:
-        slope = self.slope if self.slope is not None else np.zeros_like(self.sums)
-        return LinearLook(self.sums - self.tested * slope, slope, level)
+        slope = np.zeros(self.sums.size) if self.slope is None else self.slope.astype(np.float64)
+        constant = np.asarray(self.sums - self.tested * slope, dtype=np.float64)
+        return LinearLook(constant, slope, level)
 
     def reversed(self) -> "EffectLine":
         return EffectLine(-self.sums, None if self.slope is None else -self.slope, self.tested)

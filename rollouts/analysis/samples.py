@@ -68,8 +68,8 @@ class Units:
 
     `stratum` codes the cells inside which re-assignments shuffle (stratum x install block).
     `clock_start_seconds` is when the unit's evidence begins, burn-in included: one instant per
-    block, the same for both arms. `covariates` maps a metric to the unit's value in the period
-    before (NaN where unknown).
+    block, the same for both arms (inf: it has not begun). `covariates` maps a metric to the
+    unit's value in the period before (NaN where unknown).
     """
 
     name: tuple[str, ...]
@@ -84,11 +84,13 @@ class Units:
             raise UnitMismatch(f"{len(self.name)} unit names for {self.is_canary.size} rows")
         if len(set(self.name)) != len(self.name):
             raise UnitMismatch("unit names must be unique")
-        _require(self, "clock_start_seconds", at_least=-np.inf)
+        started = self.clock_start_seconds[~np.isposinf(self.clock_start_seconds)]
+        if not np.isfinite(started).all():
+            raise InvalidSample("Units.clock_start_seconds: finite numbers or +inf are accepted")
         for metric, values in self.covariates.items():
             if values.shape != self.is_canary.shape or np.isinf(values).any():
                 raise InvalidSample(
-                    f"covariate {metric}: one finite number (or NaN for unknown) per unit is accepted"
+                    f"covariate {metric}: accepted is one finite number per unit, NaN if unknown"
                 )
 
 
@@ -260,4 +262,6 @@ class Samples:
         if self.interval_seconds is not None and not self.interval_seconds > 0:
             raise InvalidSample(f"interval_seconds must be positive: got {self.interval_seconds}")
         if self.install_baseline is not None and not 0 <= self.install_baseline <= 1:
-            raise InvalidSample(f"install_baseline is a share in [0, 1]: got {self.install_baseline}")
+            raise InvalidSample(
+                f"install_baseline is a share in [0, 1]: got {self.install_baseline}"
+            )

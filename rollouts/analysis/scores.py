@@ -39,9 +39,9 @@ class Strata:
 
     def totals(self, values: FloatArray | IntArray, *, where: BoolArray) -> FloatArray:
         """Sum per stratum over the units of a mask."""
-        return np.bincount(
-            self.code[where], weights=values[where].astype(np.float64), minlength=self.count
-        )
+        weights = values[where].astype(np.float64)
+        total = np.bincount(self.code[where], weights=weights, minlength=self.count)
+        return np.asarray(total, dtype=np.float64)
 
     def means(self, values: FloatArray | IntArray, *, where: BoolArray) -> FloatArray:
         """Mean per stratum over the units of a mask; 0 where there is none."""

@@ -1,0 +1,1 @@
+"""Guardrails prepared for a run of looks: one module per way of judging."""

@@ -1,0 +1,304 @@
+"""The fault guardrail: halt by re-assigned episode-days, widen by matched scores or totals."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rollouts.analysis.episodes import (
+    counts_at,
+    ends_service,
+    episodes,
+    family_events,
+    first_of_day,
+    nearby_end_of_service,
+    since_clock,
+)
+from rollouts.analysis.evidence import (
+    Moment,
+    finite,
+    harm_bound,
+    spent_details,
+    stepped_halt,
+    stepped_widen,
+    verdict_for,
+)
+from rollouts.analysis.exposure import SECONDS_PER_DAY, service_spans
+from rollouts.analysis.guardrails.run import Run
+from rollouts.analysis.hazards import FaultTable, Thinning, Totals, halt_score, rate_ratio
+from rollouts.analysis.hazards import ratio_limits as limits_of
+from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.power import FaultRate, effective_margin, fault_ni_power, is_decidable
+from rollouts.analysis.proportions import rate_ratio_exact
+from rollouts.analysis.samples import BoolArray, IntArray
+from rollouts.analysis.scores import Strata
+from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
+from rollouts.analysis.wave import GuardrailState
+
+
+class Limits(NamedTuple):
+    """A repeated interval and whether an end was moved to agree with the verdict."""
+
+    low: float
+    high: float
+    is_clipped: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FaultTrack:
+    """One fault family over a run of looks; counts are units by looks."""
+
+    guardrail: Guardrail
+    run: Run
+    raw: IntArray
+    count: IntArray
+    day_count: IntArray
+    has_event: BoolArray
+    family_takes_out: tuple[bool, ...]
+    margin: float
+
+    @classmethod
+    def prepare(cls, guardrail: Guardrail, run: Run) -> "FaultTrack":
+        samples = run.samples
+        every = family_events(samples, patterns=guardrail.signatures)
+        events = since_clock(every, samples)
+        merged = episodes(every, gap_seconds=60 * run.policy.gap_minutes)
+        counted = since_clock(merged, samples)
+        unit, units, as_of = samples.machines.unit, run.units, run.as_of
+        machine = np.arange(samples.machines.unit.size)
+        hits = counts_at(events, unit=machine, units=machine.size, as_of=run.as_of)
+        return cls(
+            guardrail=guardrail,
+            run=run,
+            raw=counts_at(events, unit=unit, units=units, as_of=as_of),
+            count=counts_at(counted, unit=unit, units=units, as_of=as_of),
+            day_count=counts_at(first_of_day(counted), unit=unit, units=units, as_of=as_of),
+            has_event=hits > 0,
+            family_takes_out=cls._takes_out(guardrail, run),
+            margin=cls._margin(guardrail, run),
+        )
+
+    @staticmethod
+    def _takes_out(guardrail: Guardrail, run: Run) -> tuple[bool, ...]:
+        if guardrail.ends_service is not None:
+            return (guardrail.ends_service,) * len(run.looks)
+        every = family_events(run.samples, patterns=guardrail.signatures)
+        near = nearby_end_of_service(every, run.samples)
+        return tuple(ends_service(every, near, as_of=float(cutoff)) for cutoff in run.as_of)
+
+    @staticmethod
+    def _margin(guardrail: Guardrail, run: Run) -> float:
+        """M_eff: the margin, or more where the frozen rate of before is very small."""
+        rate = run.plan.frozen_fault_rate.get(guardrail.name)
+        if rate is None and run.plan.is_recorded:
+            rate = _rate_before(guardrail, run)
+        if rate is None:
+            return guardrail.margin
+        if rate <= 0:
+            return math.inf
+        return effective_margin(
+            guardrail.margin, rate_before_per_day=rate, delta_abs=run.policy.delta_abs
+        )
+
+    def columns(self) -> Mapping[str, IntArray]:
+        strata = self.run.adjusting(self.guardrail.metric)
+        return {
+            self._key(k): halt_score(
+                self.day_count[:, k],
+                self.run.exposure.days[:, k],
+                is_canary=self.run.is_canary,
+                where=self.run.present(k),
+                strata=strata,
+                tolerance=self.guardrail.tolerance,
+            )
+            for k in range(len(self.run.looks))
+        }
+
+    def _key(self, index: int) -> str:
+        return f"{self.guardrail.name}/harm/{self.run.looks[index].number}"
+
+    def table(self, index: int) -> FaultTable:
+        here = self.run.present(index)
+        return FaultTable(
+            episodes=self.count[here, index],
+            days=self.run.exposure.days[here, index],
+            is_canary=self.run.is_canary[here],
+            strata=Strata.of(self.run.samples.units.stratum[here]),
+        )
+
+    def missing(self, index: int) -> str | None:
+        if self.run.samples.faults is None:
+            return "no data: faults are not collected"
+        table = self.table(index)
+        for arm, name in ((True, "canary"), (False, "control")):
+            if table.exposure(arm) <= 0:
+                return f"no data: no {name} machine has been in service since the clock's start"
+        return None
+
+    def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
+        table = self.table(index)
+        used = table.days > 0
+        canaries, controls = (
+            int((used & table.is_canary).sum()),
+            int((used & ~table.is_canary).sum()),
+        )
+        if not canaries or not controls or not table.count(False) or not math.isfinite(self.margin):
+            return False
+        power = fault_ni_power(
+            FaultRate(table.count(False) / table.exposure(False)),
+            n_canary=canaries,
+            n_control=controls,
+            days=table.exposure(True) / canaries / max(elapsed, 1e-9),
+            margin=self.margin,
+            bound=bound,
+        )
+        return is_decidable(power)
+
+    def judge(
+        self, moment: Moment, sums: Mapping[str, IntArray]
+    ) -> tuple[GuardrailEvaluation, GuardrailState]:
+        k = moment.index
+        harm = sums[self._key(k)]
+        state = stepped_halt(moment, harm)
+        table = self.table(k)
+        model = Totals.of(table) if self.family_takes_out[k] else Thinning.of(table)
+        if moment.may_show and not state.is_crossed:
+            state = stepped_widen(moment, state, is_shown=self._is_shown(model, moment))
+        fixed = rate_ratio(table)
+        limits = self._limits(table, model, moment=moment, state=state, harm=harm)
+        verdict = verdict_for(moment, state)
+        canary, control = self.run.counts(
+            k,
+            machine_events=self.has_event[:, k],
+            events=(
+                int(self.raw[self.run.is_canary, k].sum()),
+                int(self.raw[~self.run.is_canary, k].sum()),
+            ),
+        )
+        evaluation = GuardrailEvaluation(
+            name=self.guardrail.name,
+            metric=self.guardrail.metric,
+            verdict=verdict,
+            unit="ratio",
+            estimate=finite(fixed.estimate),
+            repeated=Interval(finite(limits.low), finite(limits.high), 1 - self.run.policy.beta),
+            fixed_look=fixed.interval,
+            canary=canary,
+            control=control,
+            reason=self._reason(verdict, table, fixed.estimate, limits, moment=moment),
+            required=moment.is_required,
+            is_decidable=moment.is_decidable,
+            crossed=state.is_crossed,
+            shown=state.is_shown,
+            details={
+                **spent_details(moment, state),
+                "margin": finite(self.margin),
+                "episodes": {"canary": table.count(True), "control": table.count(False)},
+                "widen_method": "totals" if self.family_takes_out[k] else "thinning",
+                "fixed_look_method": fixed.method,
+                "is_clipped": limits.is_clipped,
+                "statistic": int(harm[0]),
+            },
+        )
+        return evaluation, state
+
+    def _is_shown(self, model: Thinning | Totals | None, moment: Moment) -> bool:
+        if model is None or not math.isfinite(self.margin):
+            return False
+        z = model.z(self.margin)
+        return z is not None and z < -moment.widen_bound
+
+    def _limits(
+        self,
+        table: FaultTable,
+        model: Thinning | Totals | None,
+        *,
+        moment: Moment,
+        state: GuardrailState,
+        harm: IntArray,
+    ) -> Limits:
+        """Both ends at the look's spending, then clipped to what the tests decided."""
+        if model is not None:
+            low, high = limits_of(
+                model.z,
+                lower_bound=harm_bound(moment, harm),
+                upper_bound=moment.widen_bound,
+            )
+        else:
+            low, high = _low_without_control(table, moment=moment), math.inf
+        if not table.count(True):
+            low = 0.0
+        tolerated = self.guardrail.tolerance
+        clipped_low = max(low, tolerated) if state.is_crossed else min(low, tolerated)
+        clipped_high = high
+        if state.is_shown:
+            clipped_high = min(high, self.margin)
+        elif not state.is_crossed and math.isfinite(self.margin):
+            clipped_high = max(high, self.margin)
+        clipped_low = min(clipped_low, clipped_high)
+        return Limits(clipped_low, clipped_high, (clipped_low, clipped_high) != (low, high))
+
+    def _reason(
+        self,
+        verdict: Verdict,
+        table: FaultTable,
+        estimate: float | None,
+        limits: Limits,
+        *,
+        moment: Moment,
+    ) -> str:
+        if verdict is Verdict.NO_DATA:
+            return moment.missing or "no data"
+        times = (
+            f"{estimate:.2g} times the control's"
+            if estimate is not None
+            else (f"{table.count(True)} episodes against none of the control")
+        )
+        if verdict is Verdict.HARMFUL:
+            return f"{times} (at least {limits.low:.2g})"
+        margin = self._margin_in_words()
+        if verdict is Verdict.NOT_WORSE:
+            return f"{times} (at most {limits.high:.2g}; {margin})"
+        if moment.undersized is not None:
+            return moment.undersized
+        if not math.isfinite(self.margin):
+            return "undecidable: no episode in the period before"
+        most = f"could be {limits.high:.2g}" if math.isfinite(limits.high) else "no upper limit yet"
+        return f"{times}; {most}, {margin}"
+
+    def _margin_in_words(self) -> str:
+        if self.margin > self.guardrail.margin:
+            return (
+                f"the margin is {self.margin:.3g}: "
+                f"{self.run.policy.delta_abs:g} more episodes per machine-day"
+            )
+        return f"the margin is {self.margin:.3g}"
+
+
+def _low_without_control(table: FaultTable, *, moment: Moment) -> float:
+    """Exact lower limit where no control failed: the level that the look may have spent."""
+    level = moment.halt_level
+    if not level or not table.count(True) or min(table.exposure(True), table.exposure(False)) <= 0:
+        return 0.0
+    exact = rate_ratio_exact(
+        table.count(True),
+        table.exposure(True),
+        table.count(False),
+        table.exposure(False),
+        confidence_level=1 - 2 * float(level),
+    )
+    return exact.low
+
+
+def _rate_before(guardrail: Guardrail, run: Run) -> float | None:
+    """Episodes per machine-day before the window, both arms; None without such a period."""
+    _, start, end = service_spans(run.samples)
+    days = float(np.maximum(np.minimum(end, 0.0) - start, 0.0).sum()) / SECONDS_PER_DAY
+    faults = run.samples.faults
+    if faults is None or days <= 0 or not (faults.time_seconds < 0).any():
+        return None
+    every = family_events(run.samples, patterns=guardrail.signatures)
+    merged = episodes(every, gap_seconds=60 * run.policy.gap_minutes)
+    return float((merged.time_seconds < 0).sum()) / days

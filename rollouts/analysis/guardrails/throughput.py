@@ -1,0 +1,263 @@
+"""The throughput guardrail: both tests by re-assignment of rescaled running means."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rollouts.analysis.evidence import (
+    EffectLine,
+    Moment,
+    finite,
+    harm_limit,
+    margin_limit,
+    spent_details,
+    stepped_halt,
+    stepped_widen_paths,
+    verdict_for,
+)
+from rollouts.analysis.exposure import clock_start
+from rollouts.analysis.guardrails.run import Run
+from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.power import is_decidable, throughput_ni_power
+from rollouts.analysis.samples import FloatArray, IntArray
+from rollouts.analysis.scores import UNITS_PER_RATIO, Strata, adjusted, quantised
+from rollouts.analysis.throughput import (
+    ThroughputRatio,
+    ThroughputTable,
+    relative_throughput,
+    throughput_ratio,
+)
+from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
+from rollouts.analysis.wave import GuardrailState
+
+LARGEST_FACTOR = 5.0
+"""Limits are searched from a fifth of the control's throughput to five times it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ThroughputTrack:
+    """One throughput guardrail; `rows` are the usable reports in order of their end."""
+
+    guardrail: Guardrail
+    run: Run
+    unit: IntArray
+    workload: IntArray
+    value: FloatArray
+    known_at: IntArray
+    workloads: tuple[str, ...]
+
+    @classmethod
+    def prepare(cls, guardrail: Guardrail, run: Run) -> "ThroughputTrack":
+        rows = run.samples.observations
+        if rows is None:
+            empty = np.empty(0, dtype=np.int64)
+            return cls(guardrail, run, empty, empty, np.empty(0), np.zeros(run.as_of.size, int), ())
+        names = guardrail.workloads or tuple(sorted(set(rows.workloads)))
+        place = {name: code for code, name in enumerate(names)}
+        code = np.array([place.get(name, -1) for name in rows.workloads], dtype=np.int64)
+        workload = code[rows.workload] if code.size else np.empty(0, dtype=np.int64)
+        starts = clock_start(run.samples)[rows.machine]
+        good = np.isfinite(rows.throughput) & (workload >= 0) & (rows.in_service_seconds > 0)
+        good &= rows.start_seconds >= starts
+        order = np.flatnonzero(good)
+        order = order[np.argsort(rows.end_seconds[order], kind="stable")]
+        return cls(
+            guardrail=guardrail,
+            run=run,
+            unit=run.samples.machines.unit[rows.machine[order]],
+            workload=workload[order],
+            value=rows.throughput[order],
+            known_at=np.searchsorted(rows.end_seconds[order], run.as_of, side="right"),
+            workloads=names,
+        )
+
+    def table(self, index: int) -> ThroughputTable:
+        known = int(self.known_at[index])
+        return ThroughputTable(
+            unit=self.unit[:known],
+            workload=self.workload[:known],
+            value=self.value[:known],
+            units=self.run.units,
+            workloads=len(self.workloads),
+        )
+
+    # --- scores ----------------------------------------------------------------------------
+
+    @cached_property
+    def _strata(self) -> Strata:
+        return self.run.adjusting(self.guardrail.metric)
+
+    def columns(self) -> Mapping[str, IntArray]:
+        columns: dict[str, IntArray] = {}
+        for k in range(len(self.run.looks)):
+            for side, drop in self._drops.items():
+                got = relative_throughput(
+                    self.table(k), is_canary=self.run.is_canary, factor=1 / (1 - drop)
+                )
+                for part, values in (("sum", -got.mean), ("slope", -got.slope)):
+                    columns[self._key(k, side, part)] = adjusted(
+                        quantised(values, per_unit=UNITS_PER_RATIO),
+                        strata=self._strata,
+                        where=got.is_known,
+                    )
+        return columns
+
+    @property
+    def _drops(self) -> Mapping[str, float]:
+        return {"harm": self.guardrail.tolerance, "widen": self.guardrail.margin}
+
+    def _key(self, index: int, side: str, part: str) -> str:
+        return f"{self.guardrail.name}/{side}-{part}/{self.run.looks[index].number}"
+
+    def _line(self, index: int, side: str, sums: Mapping[str, IntArray]) -> EffectLine:
+        return EffectLine(
+            sums=sums[self._key(index, side, "sum")],
+            slope=sums[self._key(index, side, "slope")],
+            tested=1 / (1 - self._drops[side]),
+        )
+
+    # --- judgement -------------------------------------------------------------------------
+
+    def missing(self, index: int) -> str | None:
+        if self.run.samples.observations is None:
+            return "no data: observations are not collected"
+        table = self.table(index)
+        for arm, name in ((True, "canary"), (False, "control")):
+            seen = set(table.workload[self.run.is_canary[table.unit] == arm].tolist())
+            if not seen:
+                return f"no data: no {name} machine has reported a usable throughput"
+            if self.guardrail.workloads:
+                unseen = [w for code, w in enumerate(self.workloads) if code not in seen]
+                if unseen:
+                    return f"no data: not yet seen in the {name} arm: {', '.join(unseen)}"
+        return None
+
+    def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
+        table = self.table(index)
+        got = relative_throughput(table, is_canary=self.run.is_canary, factor=1.0)
+        score = adjusted(
+            quantised(got.mean, per_unit=UNITS_PER_RATIO),
+            strata=self._strata,
+            where=got.is_known,
+        )[got.is_known]
+        canaries = int((got.is_known & self.run.is_canary).sum())
+        controls = int(got.is_known.sum()) - canaries
+        sigma = float(np.std(score)) / UNITS_PER_RATIO
+        if not canaries or not controls or sigma <= 0:
+            return False
+        return is_decidable(
+            throughput_ni_power(
+                sigma,
+                n_canary=canaries,
+                n_control=controls,
+                delta=self.guardrail.margin,
+                bound=bound,
+            )
+        )
+
+    def judge(
+        self, moment: Moment, sums: Mapping[str, IntArray]
+    ) -> tuple[GuardrailEvaluation, GuardrailState]:
+        k = moment.index
+        harm, widen = self._line(k, "harm", sums), self._line(k, "widen", sums)
+        state = stepped_halt(moment, harm.sums)
+        if moment.may_show and not state.is_crossed:
+            state = stepped_widen_paths(moment, state, widen)
+        low, high = self._limits(moment, harm, widen, state=state)
+        found = throughput_ratio(
+            self.table(k), is_canary=self.run.is_canary, strata=self.run.strata
+        )
+        verdict = verdict_for(moment, state)
+        canary, control = self.run.counts(k, events=None)
+        evaluation = GuardrailEvaluation(
+            name=self.guardrail.name,
+            metric=self.guardrail.metric,
+            verdict=verdict,
+            unit="ratio",
+            estimate=finite(found.overall.estimate),
+            repeated=Interval(low, high, 1 - self.run.policy.beta),
+            fixed_look=found.overall.interval,
+            canary=canary,
+            control=control,
+            reason=self._reason(verdict, found.overall.estimate, low, high, moment=moment),
+            required=moment.is_required,
+            is_decidable=moment.is_decidable,
+            crossed=state.is_crossed,
+            shown=state.is_shown,
+            details={
+                **spent_details(moment, state),
+                "margin": self.guardrail.margin,
+                "tolerance": self.guardrail.tolerance,
+                "workloads": self._by_workload(found),
+                "statistic": int(harm.sums[0]),
+            },
+        )
+        return evaluation, state
+
+    def _limits(
+        self, moment: Moment, harm: EffectLine, widen: EffectLine, *, state: GuardrailState
+    ) -> tuple[float | None, float | None]:
+        """Limits of the ratio canary / control; the factor 1 / ratio is what is tested."""
+        if moment.missing is not None or moment.undersized is not None:
+            return None, None
+        span = {"low": 1 / LARGEST_FACTOR, "high": LARGEST_FACTOR}
+        least = harm_limit(moment, harm, after=state, **span)
+        most = margin_limit(moment, widen, after=state, **span)
+        low = 1 / most if math.isfinite(most) and most > 0 else None
+        high = 1 / least if math.isfinite(least) and least > 0 else None
+        if low is not None and high is not None and low > high:
+            low, high = high, low
+        return low, high
+
+    def _by_workload(self, found: ThroughputRatio) -> dict[str, object]:
+        return {
+            name: {
+                "estimate": finite(one.estimate),
+                "low": finite(one.interval.low),
+                "high": finite(one.interval.high),
+                "level": one.interval.level,
+            }
+            for name, one in zip(self.workloads, found.by_workload, strict=True)
+        }
+
+    def _reason(
+        self,
+        verdict: Verdict,
+        estimate: float | None,
+        low: float | None,
+        high: float | None,
+        *,
+        moment: Moment,
+    ) -> str:
+        if verdict is Verdict.NO_DATA:
+            return moment.missing or "no data"
+        change = "not estimable" if estimate is None else _in_words(estimate)
+        if verdict is Verdict.HARMFUL:
+            least = "" if high is None else f" (at least {_percent(1 - high)} slower)"
+            return f"{change}{least}; {_percent(self.guardrail.tolerance)} is tolerated"
+        if verdict is Verdict.NOT_WORSE:
+            most = "" if low is None else f" (at most {_percent(max(1 - low, 0.0))} slower)"
+            return f"{change}{most}; the margin is {_percent(self.guardrail.margin)}"
+        if moment.undersized is not None:
+            return moment.undersized
+        most = "has no limit yet" if low is None else f"could be {_percent(max(1 - low, 0))} slower"
+        return f"{change}; {most}, the margin is {_percent(self.guardrail.margin)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _in_words(ratio: float) -> str:
+    """Canary throughput in words.
+
+    Examples
+    --------
+    >>> _in_words(0.981), _in_words(1.02)
+    ('1.9 % slower than the control', '2 % faster than the control')
+    """
+    side = "slower" if ratio < 1 else "faster"
+    return f"{_percent(abs(1 - ratio))} {side} than the control"

@@ -1,0 +1,737 @@
+"""From samples to verdicts to a recommendation: the decision engine's way through one run.
+
+`evaluate` serves a live look (one look, the state of the look before) and a replay (all looks,
+the initial state) alike. It prepares the integer scores of all guardrails and looks, sums them
+over the re-assignments in one pass, and then walks the looks. Nothing it decides at one look
+depends on a later one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from rollouts.analysis.errors import (
+    AnalysisError,
+    DesignTooSmall,
+    EmptyArm,
+    InvalidLevel,
+    UnsupportedMetric,
+)
+from rollouts.analysis.evidence import Moment, Track
+from rollouts.analysis.guardrails import prepare
+from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
+from rollouts.analysis.labels import Design, Labels
+from rollouts.analysis.policy import Guardrail, Metric, Policy
+from rollouts.analysis.proportions import hard_stop
+from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
+from rollouts.analysis.samples import FloatArray, IntArray, Samples
+from rollouts.analysis.sequential import CrossingState, cross
+from rollouts.analysis.spending import (
+    CHECKPOINTS,
+    HaltClaim,
+    halt_level,
+    ni_bounds,
+    ni_level,
+    share_alpha,
+)
+from rollouts.analysis.verdicts import (
+    DecisionKind,
+    GuardrailEvaluation,
+    LookEvaluation,
+    Reason,
+    Recommendation,
+    Verdict,
+)
+from rollouts.analysis.wave import GuardrailState, Look, WavePlan, WaveState
+
+__all__ = [
+    "ENGINE_VERSION",
+    "Look",
+    "WavePlan",
+    "WaveState",
+    "check_design",
+    "evaluate",
+    "initial_state",
+    "labels_for",
+    "recommend",
+    "replay",
+]
+
+ENGINE_VERSION = "1"
+"""Changes whenever the same samples could give other integers or another verdict."""
+
+EXTENSION_CHECKPOINT = 2.0
+"""Stands for the extension's end among the checkpoints passed."""
+SAMPLE_RATIO_P = 0.001
+CACHED_LABELS = 4
+
+_labels: OrderedDict[tuple[str, int, int], Labels] = OrderedDict()
+
+
+def initial_state(samples: Samples, policy: Policy) -> WaveState:
+    """The state before the first look; refuses samples and policies that cannot be judged."""
+    _check_arms(samples)
+    return WaveState(
+        guardrails={guardrail.name: GuardrailState() for guardrail in policy.guardrails}
+    )
+
+
+def _check_arms(samples: Samples) -> None:
+    canaries = int(samples.units.is_canary.sum())
+    controls = samples.units.is_canary.size - canaries
+    if not canaries or not controls:
+        raise EmptyArm(
+            f"a comparison needs a canary and a control: got {canaries} canary and "
+            f"{controls} control units"
+        )
+
+
+def design_of(samples: Samples) -> Design:
+    return Design(stratum=samples.units.stratum, is_canary=samples.units.is_canary)
+
+
+def labels_for(samples: Samples, policy: Policy) -> Labels:
+    """The re-assignments of these samples; drawn once per design, seed and number."""
+    _check_arms(samples)
+    return _drawn(design_of(samples), seed=policy.seed, resamples=policy.resamples)
+
+
+def _drawn(design: Design, *, seed: int, resamples: int) -> Labels:
+    key = (design.digest, seed, resamples)
+    if key not in _labels:
+        _labels[key] = Labels.draw(design, seed=seed, resamples=resamples)
+        while len(_labels) > CACHED_LABELS:
+            _labels.popitem(last=False)
+    _labels.move_to_end(key)
+    return _labels[key]
+
+
+# --- levels --------------------------------------------------------------------------------
+
+
+def alpha_by_guardrail(policy: Policy, *, alpha: float) -> dict[str, Fraction]:
+    """Each guardrail's whole halt level in one wave; 0 for those that only report."""
+    return share_alpha(
+        alpha,
+        {
+            guardrail.name: HaltClaim(guardrail.metric.value, halts=guardrail.halt)
+            for guardrail in policy.guardrails
+        },
+        waves=1,
+        has_surveillance=False,
+        weights={metric.value: weight for metric, weight in policy.weights.items()},
+    )
+
+
+PERMUTED = frozenset(Metric) - {Metric.INSTALL}
+"""Metrics that halt by re-assignment."""
+
+
+def design_shortfalls(design: Design, policy: Policy, *, alpha: float) -> dict[str, str]:
+    """Guardrails that this design can never halt on, with the reason in words."""
+    shares = alpha_by_guardrail(policy, alpha=alpha)
+    return {
+        guardrail.name: (
+            f"too few assignments: {design.assignments} cannot reach the level "
+            f"{float(shares[guardrail.name]):.2g}"
+        )
+        for guardrail in policy.guardrails
+        if guardrail.halt
+        and guardrail.metric in PERMUTED
+        and shares[guardrail.name] * design.assignments < 1
+    }
+
+
+def check_design(design: Design, policy: Policy, *, alpha: float) -> None:
+    """Refuse a planned wave whose design can never halt on one of its guardrails."""
+    short = design_shortfalls(design, policy, alpha=alpha)
+    if short:
+        raise DesignTooSmall("; ".join(f"{name}: {why}" for name, why in short.items()))
+
+
+@lru_cache(maxsize=512)
+def _bounds(levels: tuple[Fraction, ...], fractions: tuple[float, ...]) -> tuple[float, ...]:
+    return ni_bounds(levels, information=fractions)
+
+
+def _checkpoint_level(policy: Policy, plan: WavePlan, *, fraction: float) -> Fraction:
+    return ni_level(
+        policy.beta,
+        min(fraction, 1.0),
+        at_extension_end=fraction > 1,
+        has_extension=plan.can_extend,
+    )
+
+
+def _planned_bounds(
+    policy: Policy, plan: WavePlan
+) -> tuple[tuple[Fraction, ...], tuple[float, ...]]:
+    """Levels and bounds of the planned checkpoints within the window."""
+    fractions = tuple(float(share) for share in CHECKPOINTS)
+    levels = tuple(_checkpoint_level(policy, plan, fraction=share) for share in fractions)
+    return levels, _bounds(levels, fractions)
+
+
+def _widen_levels(
+    policy: Policy, plan: WavePlan, state: GuardrailState, *, checkpoint: float | None
+) -> tuple[Fraction, float]:
+    """Cumulative level and z bound: of this checkpoint, else for display of the last one."""
+    levels = tuple(Fraction(level) for level in state.levels)
+    fractions = state.fractions
+    if checkpoint is not None:
+        levels = (*levels, _checkpoint_level(policy, plan, fraction=checkpoint))
+        fractions = (*fractions, checkpoint)
+    if not levels:
+        planned, bounds = _planned_bounds(policy, plan)
+        return planned[0], bounds[0]
+    return levels[-1], _bounds(levels, fractions)[-1]
+
+
+# --- the way through one run ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    run: Run
+    tracks: Mapping[str, Track]
+    alphas: Mapping[str, Fraction]
+    shortfalls: Mapping[str, str]
+    sums: Mapping[str, IntArray]
+    columns: Mapping[str, IntArray]
+    paths: int
+    silence: Mapping[str, tuple[str | None, ...]]
+    last_bound: float
+
+
+def evaluate(
+    samples: Samples,
+    policy: Policy,
+    plan: WavePlan,
+    *,
+    looks: Sequence[Look],
+    state: WaveState,
+) -> tuple[list[LookEvaluation], WaveState]:
+    """Judge all guardrails of a wave at the given looks, one after the other.
+
+    Parameters
+    ----------
+    samples : Samples
+        All that is known; a look uses only what its cutoff knows.
+    policy : Policy
+    plan : WavePlan
+    looks : sequence of Look
+        In order of time: one for a live look, all for a replay.
+    state : WaveState
+        After the look before; `initial_state` at the first.
+
+    Returns
+    -------
+    list of LookEvaluation, WaveState
+        One evaluation per look, and the state to hand to the next call.
+
+    Raises
+    ------
+    EmptyArm, InvalidLevel, UnsupportedMetric
+        If the comparison, the looks or the policy cannot be judged at all.
+    """
+    _check_arms(samples)
+    _check_looks(looks, state)
+    check_supported(policy)
+    prepared = _prepare(Run(samples, policy, plan, tuple(looks)), state)
+    evaluations = []
+    for index in range(len(looks)):
+        evaluation, state = _one_look(prepared, index, state)
+        evaluations.append(evaluation)
+    return evaluations, state
+
+
+def check_supported(policy: Policy) -> None:
+    """Every metric of the policy has an estimator; an unknown one is never passed silently."""
+    unknown = [g.name for g in policy.guardrails if g.metric not in prepare.TRACKS]
+    if unknown:
+        raise UnsupportedMetric(f"no estimator yet for: {', '.join(unknown)}")
+
+
+def _check_looks(looks: Sequence[Look], state: WaveState) -> None:
+    before = state.as_of_seconds
+    for look in looks:
+        if before is not None and look.as_of_seconds <= before:
+            raise InvalidLevel(
+                f"looks go forward: look {look.number} at {look.as_of_seconds:g} s "
+                f"does not come after {before:g} s"
+            )
+        before = look.as_of_seconds
+
+
+def _prepare(run: Run, state: WaveState) -> _Prepared:
+    tracks = {g.name: prepare.track(g, run) for g in run.policy.guardrails}
+    design = design_of(run.samples)
+    labels = labels_for(run.samples, run.policy)
+    columns = {key: column for track in tracks.values() for key, column in track.columns().items()}
+    if columns:
+        stacked = labels.sums(np.stack(list(columns.values()), axis=1))
+        sums = {key: np.ascontiguousarray(stacked[:, i]) for i, key in enumerate(columns)}
+    else:
+        sums = {}
+    return _Prepared(
+        run=run,
+        tracks=tracks,
+        alphas=alpha_by_guardrail(run.policy, alpha=run.plan.alpha),
+        shortfalls=design_shortfalls(design, run.policy, alpha=run.plan.alpha),
+        sums=sums,
+        columns=columns,
+        paths=labels.paths,
+        silence=_silence(run, state),
+        last_bound=_planned_bounds(run.policy, run.plan)[1][-1],
+    )
+
+
+REPORTS = "reports"
+THROUGHPUT = "throughput"
+_LISTENS: Mapping[Metric, str | None] = {
+    Metric.THROUGHPUT: THROUGHPUT,
+    Metric.INSTALL: None,
+    Metric.TELEMETRY: None,
+}
+
+
+def _heard(run: Run) -> dict[str, FloatArray]:
+    if run.samples.observations is None:
+        return {}
+    return {
+        kind: heard_until(run.samples, run.as_of, needs_throughput=kind == THROUGHPUT)
+        for kind in (REPORTS, THROUGHPUT)
+    }
+
+
+def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
+    """Per kind of report and look, why it counts as missing (None: it does not)."""
+    heard = _heard(run)
+    spacing = report_spacing(run.samples)
+    first = float(run.samples.units.clock_start_seconds.min())
+    found: dict[str, tuple[str | None, ...]] = {}
+    for kind, until in heard.items():
+        problems = []
+        before = state.heard_seconds.get(kind)
+        since = first if state.as_of_seconds is None else state.as_of_seconds
+        for k, cutoff in enumerate(run.as_of.tolist()):
+            here = coverage(
+                run.samples,
+                heard=until[:, k],
+                heard_before=before,
+                since=since,
+                until=cutoff,
+                spacing=spacing,
+            )
+            problems.append(here.problem(kind))
+            before, since = until[:, k], cutoff
+        found[kind] = tuple(problems)
+    return found
+
+
+def _one_look(
+    prepared: _Prepared, index: int, state: WaveState
+) -> tuple[LookEvaluation, WaveState]:
+    run = prepared.run
+    look = run.looks[index]
+    passed = _checkpoint_passed(look, reached=state.reached)
+    evaluations = []
+    judged = passed is not None
+    for guardrail in run.policy.guardrails:
+        before = state.of(guardrail.name)
+        if passed is not None:
+            before = replace(before, pending=_fraction(look, run.policy))
+        moment = _moment(prepared, guardrail, index, before)
+        judged = judged or moment.checkpoint is not None
+        evaluation, after = prepared.tracks[guardrail.name].judge(moment, prepared.sums)
+        if moment.checkpoint is not None:
+            after = replace(after, pending=None)
+        evaluations.append(evaluation)
+        state = state.with_guardrail(guardrail.name, after)
+    state = replace(
+        state,
+        as_of_seconds=look.as_of_seconds,
+        reached=state.reached if passed is None else passed,
+        heard_seconds={kind: until[:, index] for kind, until in _heard(run).items()}
+        if index == len(run.looks) - 1
+        else state.heard_seconds,
+    )
+    recommendation = recommend(
+        evaluations,
+        plan=run.plan,
+        policy=run.policy,
+        look=look,
+        is_checkpoint=judged,
+        situation=_situation(run, index),
+    )
+    return (
+        LookEvaluation(
+            look=look.number,
+            as_of_seconds=look.as_of_seconds,
+            elapsed=look.elapsed + run.policy.extension * look.extension_elapsed,
+            guardrails=tuple(evaluations),
+            recommendation=recommendation,
+            flags=_flags(run, index),
+            scores=_scores(prepared, look),
+        ),
+        state,
+    )
+
+
+def _checkpoint_passed(look: Look, *, reached: float) -> float | None:
+    """The largest planned checkpoint that this look is the first to pass, or None."""
+    passed = max((float(c) for c in CHECKPOINTS if look.elapsed >= c), default=0.0)
+    if look.extension_elapsed >= 1:
+        passed = EXTENSION_CHECKPOINT
+    return passed if passed > reached else None
+
+
+def _fraction(look: Look, policy: Policy) -> float:
+    """Information of a look: elapsed share of the window, above 1 at the extension's end."""
+    return look.elapsed + (policy.extension if look.extension_elapsed >= 1 else 0.0)
+
+
+def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: GuardrailState) -> Moment:
+    run = prepared.run
+    look = run.looks[index]
+    track = prepared.tracks[guardrail.name]
+    kind = _LISTENS.get(guardrail.metric, REPORTS)
+    silence = prepared.silence.get(kind) if kind is not None else None
+    missing = track.missing(index) or (silence[index] if silence else None)
+    checkpoint = state.pending if missing is None else None
+    level, bound = _widen_levels(run.policy, run.plan, state, checkpoint=checkpoint)
+    decidable = _is_decidable(prepared, guardrail, index, missing=missing)
+    return Moment(
+        index=index,
+        look=look,
+        state=state,
+        paths=prepared.paths,
+        halt_level=halt_level(
+            prepared.alphas[guardrail.name],
+            look.elapsed,
+            look.extension_elapsed if look.elapsed >= 1 and run.plan.can_extend else 0,
+            has_extension=run.plan.can_extend,
+        )
+        if guardrail.halt
+        else None,
+        checkpoint=checkpoint,
+        widen_level=level,
+        widen_bound=bound,
+        missing=missing,
+        undersized=prepared.shortfalls.get(guardrail.name),
+        is_required=guardrail.required
+        if guardrail.required is not None
+        else decidable is not False,
+        is_decidable=decidable,
+    )
+
+
+def _is_decidable(
+    prepared: _Prepared, guardrail: Guardrail, index: int, *, missing: str | None
+) -> bool | None:
+    """The planner's word; for a recording, judged from what is there. None: nobody was asked."""
+    run = prepared.run
+    if guardrail.name in run.plan.decidable:
+        return run.plan.decidable[guardrail.name]
+    if not run.plan.is_recorded or guardrail.required is not None or missing is not None:
+        return None
+    return prepared.tracks[guardrail.name].is_decidable(
+        index, elapsed=run.looks[index].elapsed, bound=prepared.last_bound
+    )
+
+
+def _flags(run: Run, index: int) -> tuple[str, ...]:
+    """What a person should know of the comparison beyond its verdicts."""
+    contributes = run.exposure.seconds[:, index] > 0
+    p = sample_ratio_p(contributes, is_canary=run.is_canary)
+    return ("sample_ratio",) if p < SAMPLE_RATIO_P else ()
+
+
+def _scores(prepared: _Prepared, look: Look) -> dict[str, tuple[int, ...]]:
+    """The integer scores of a live look, enough to replay it; recordings keep their files."""
+    if prepared.run.plan.is_recorded:
+        return {}
+    return {
+        key: tuple(column.tolist())
+        for key, column in prepared.columns.items()
+        if key.endswith(f"/{look.number}")
+    }
+
+
+# --- the decision --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a recommendation needs to know beyond the verdicts.
+
+    Parameters
+    ----------
+    observed_hours, least_hours : float
+        Since the clock of the last enrolled block started; and what widening asks for.
+    waiting_units : int
+        Enrolled units whose clock has not started.
+    hard_stop : str or None
+        Why to stop outside the error budget.
+    unacknowledged : tuple of str
+        Novel signatures on canaries that nobody has acknowledged.
+    """
+
+    observed_hours: float
+    least_hours: float
+    waiting_units: int = 0
+    hard_stop: str | None = None
+    unacknowledged: tuple[str, ...] = ()
+
+
+def _situation(run: Run, index: int) -> Situation:
+    cutoff = float(run.as_of[index])
+    units = run.samples.units
+    first = np.full(run.units, np.inf)
+    np.minimum.at(first, run.samples.machines.unit, run.samples.machines.enrolled_seconds)
+    enrolled = first <= cutoff
+    waiting = enrolled & (units.clock_start_seconds > cutoff)
+    running = enrolled & ~waiting
+    last = float(units.clock_start_seconds[running].max()) if running.any() else cutoff
+    least = run.policy.min_exposure_hours
+    if run.plan.is_recorded:
+        least = min(least, run.plan.window_seconds / SECONDS_PER_HOUR / 4)
+    return Situation(
+        observed_hours=(cutoff - last) / SECONDS_PER_HOUR,
+        least_hours=least,
+        waiting_units=int(waiting.sum()),
+        hard_stop=run.plan.hard_stop or _install_stop(run, cutoff),
+        unacknowledged=prepare.unacknowledged(run, cutoff),
+    )
+
+
+def _install_stop(run: Run, cutoff: float) -> str | None:
+    attempts = run.samples.attempts
+    if attempts is None:
+        return None
+    known = attempts.outcome[attempts.time_seconds <= cutoff]
+    outcomes = [attempts.outcomes[code] for code in known.tolist()]
+    most = run.policy.max_bricks
+    if most is None:
+        most = 0 if run.plan.allows_smoke else 1
+    stop = hard_stop(
+        [outcome != "succeeded" for outcome in outcomes],
+        bricks=outcomes.count("bricked"),
+        max_bricks=most,
+    )
+    return None if stop is None else f"installs: {stop.value.replace('_', ' ')}"
+
+
+def recommend(
+    guardrails: Sequence[GuardrailEvaluation],
+    *,
+    plan: WavePlan,
+    policy: Policy,
+    look: Look,
+    is_checkpoint: bool,
+    situation: Situation,
+) -> Recommendation:
+    """Turn one evaluation per guardrail into one decision; the worst wins, doubt holds."""
+    stop = _halt(guardrails, situation) or _block(guardrails, situation)
+    if stop is not None:
+        return stop
+    open_names = _unproven(guardrails)
+    undecided = _undecided(guardrails)
+    has_evidence = any(g.required for g in guardrails)
+    too_early = _too_early(situation)
+    if is_checkpoint and not open_names and too_early is None:
+        if has_evidence and not undecided:
+            return _recommended(
+                DecisionKind.WIDEN,
+                Reason.NOT_WORSE,
+                f"not worse than the margin: {_listed(g.name for g in guardrails if g.required)}",
+            )
+        refusal = _smoke_refusal(plan, policy)
+        if refusal is None:
+            return _recommended(DecisionKind.WIDEN, Reason.SMOKE_ONLY, _smoke_words(guardrails))
+    return _wait(
+        plan,
+        look,
+        open_names=open_names,
+        undecided=undecided,
+        has_evidence=has_evidence,
+        too_early=too_early,
+        refusal=_smoke_refusal(plan, policy),
+    )
+
+
+def _recommended(kind: DecisionKind, code: Reason, reason: str) -> Recommendation:
+    return Recommendation(kind, code, reason)
+
+
+def _hold(code: Reason, reason: str) -> Recommendation:
+    return Recommendation(DecisionKind.HOLD, code, reason)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _halt(guardrails: Sequence[GuardrailEvaluation], situation: Situation) -> Recommendation | None:
+    if situation.hard_stop is not None:
+        return _recommended(DecisionKind.HALT, Reason.HARD_STOP, situation.hard_stop)
+    harmful = [g for g in guardrails if g.verdict is Verdict.HARMFUL]
+    if harmful:
+        words = "; ".join(f"{g.name} is {g.reason}" for g in harmful)
+        return _recommended(DecisionKind.HALT, Reason.HARMFUL, f"harmful: {words}")
+    return None
+
+
+def _block(
+    guardrails: Sequence[GuardrailEvaluation], situation: Situation
+) -> Recommendation | None:
+    """What holds a wave whatever else was shown."""
+    tolerated = [g.name for g in guardrails if g.crossed and g.verdict is not Verdict.HARMFUL]
+    if tolerated:
+        return _hold(
+            Reason.REVIEW, f"real but within the margin, a person must look: {_listed(tolerated)}"
+        )
+    if situation.unacknowledged:
+        return _hold(
+            Reason.REVIEW,
+            f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
+        )
+    silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.required]
+    if silent:
+        words = "; ".join(f"{g.name}: {g.reason}" for g in silent)
+        return _hold(Reason.NO_DATA, words)
+    return None
+
+
+def _unproven(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:
+    return [g.name for g in guardrails if g.required and g.verdict is not Verdict.NOT_WORSE]
+
+
+def _undecided(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:
+    """Fault families that the planner says this wave cannot decide, and has not by luck."""
+    return [
+        g.name
+        for g in guardrails
+        if g.metric is Metric.FAULTS
+        and g.is_decidable is False
+        and not g.required
+        and g.verdict is not Verdict.NOT_WORSE
+    ]
+
+
+def _too_early(situation: Situation) -> str | None:
+    if situation.waiting_units:
+        return f"{situation.waiting_units} enrolled units are not past their burn-in"
+    if situation.observed_hours < situation.least_hours:
+        return (
+            f"{situation.observed_hours:.1f} h observed, at least "
+            f"{situation.least_hours:.1f} h are needed"
+        )
+    return None
+
+
+def _smoke_refusal(plan: WavePlan, policy: Policy) -> str | None:
+    if plan.is_recorded:
+        return "a recorded case is not widened on a smoke test"
+    if not (plan.allows_smoke and policy.smoke_widen):
+        return "smoke widening is off for this wave"
+    if plan.expected_excess_faults is None:
+        return "the next wave's expected excess faults are unknown"
+    if plan.expected_excess_faults > policy.max_excess_faults:
+        return (
+            f"the next wave could suffer {plan.expected_excess_faults:.0f} excess faults before "
+            f"a halt, {policy.max_excess_faults:.0f} are accepted"
+        )
+    return None
+
+
+def _smoke_words(guardrails: Sequence[GuardrailEvaluation]) -> str:
+    open_names = [g.name for g in guardrails if g.verdict is not Verdict.NOT_WORSE]
+    return f"no harm seen; this wave could not have ruled out harm in {_listed(open_names)}"
+
+
+def _wait(
+    plan: WavePlan,
+    look: Look,
+    *,
+    open_names: Sequence[str],
+    undecided: Sequence[str],
+    has_evidence: bool,
+    too_early: str | None,
+    refusal: str | None,
+) -> Recommendation:
+    is_over = look.elapsed >= 1 and (not plan.can_extend or look.extension_elapsed >= 1)
+    missing = _missing_words(open_names, undecided, has_evidence=has_evidence, refusal=refusal)
+    if is_over:
+        return _hold(
+            Reason.INCONCLUSIVE, f"window over: {missing or too_early or 'shown too late'}"
+        )
+    if look.elapsed >= 1 and not plan.is_extended and look.extension_elapsed == 0:
+        return _hold(Reason.EXTENDED, f"window over, extended once: {missing or too_early}")
+    if missing:
+        return _hold(Reason.EVIDENCE_OPEN, f"{missing}; {_next_checkpoint(look)}")
+    why = too_early or "wave widens at checkpoints only"
+    return _hold(Reason.WINDOW_OPEN, f"not worse so far; {why}; {_next_checkpoint(look)}")
+
+
+def _missing_words(
+    open_names: Sequence[str], undecided: Sequence[str], *, has_evidence: bool, refusal: str | None
+) -> str:
+    if open_names:
+        return f"not yet proven: {_listed(open_names)}"
+    if undecided and refusal:
+        return f"undecidable in this wave: {_listed(undecided)} ({refusal})"
+    if not has_evidence and refusal:
+        return f"no guardrail is required, so nothing can be proven ({refusal})"
+    return ""
+
+
+def _next_checkpoint(look: Look) -> str:
+    coming = [float(c) for c in CHECKPOINTS if c > look.elapsed]
+    where = f"{coming[0]:.0%} of the window" if coming else "the extension's end"
+    return f"judged next at {where}"
+
+
+# --- replay --------------------------------------------------------------------------------
+
+
+def replay(
+    scores: Mapping[str, Sequence[int]],
+    *,
+    design: Design,
+    seed: int,
+    resamples: int,
+    levels: Mapping[str, str | Fraction],
+    states: Mapping[str, CrossingState],
+) -> dict[str, CrossingState]:
+    """Recompute the crossings of a stored look from its stored integers.
+
+    Parameters
+    ----------
+    scores : mapping of score name to one integer per unit
+        As `LookEvaluation.scores` keeps them.
+    design, seed, resamples
+        Of the wave.
+    levels : mapping of score name to Fraction or its text
+        Error spent by the look; a score without a level is left out.
+    states : mapping of score name to CrossingState
+        After the look before; missing ones start anew.
+
+    Returns
+    -------
+    mapping of score name to CrossingState
+        Equal to the stored ones, bit for bit, on every machine.
+    """
+    labels = _drawn(design, seed=seed, resamples=resamples)
+    found = {}
+    for name, level in levels.items():
+        if name not in scores:
+            raise AnalysisError(f"no stored score {name!r}; stored are {', '.join(scores)}")
+        sums = labels.sums(np.array(scores[name], dtype=np.int64))
+        before = states.get(name, CrossingState.initial(labels.paths))
+        found[name] = cross(before, sums, level=Fraction(level))
+    return found

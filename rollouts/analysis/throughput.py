@@ -1,0 +1,200 @@
+"""Throughput relative to nominal, machine by machine, each workload with equal weight.
+
+A report is divided by the level of its workload, pooled over both arms after the tested effect
+was taken out of the canaries, and limited to [0, 1.2]: one stuck or boasting machine cannot
+carry the mean. A unit's outcome is the mean over its workloads of its mean within each.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
+from rollouts.analysis.scores import Strata
+from rollouts.analysis.verdicts import Interval
+
+HIGHEST_RELATIVE = 1.2
+"""Reports above this share of nominal count as this share."""
+LOWEST_RELATIVE = 0.01
+"""Log means are taken of at least this share of nominal."""
+
+
+@dataclass(frozen=True, eq=False)
+class ThroughputTable:
+    """Reports of one look that count: after the clock's start, finite, of a judged workload.
+
+    `workload` codes 0 .. workloads-1; `units` is the number of units.
+    """
+
+    unit: IntArray
+    workload: IntArray
+    value: FloatArray
+    units: int
+    workloads: int
+
+    @property
+    def cell(self) -> IntArray:
+        return self.unit * self.workloads + self.workload
+
+    def cell_means(self, values: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Mean per unit and workload, and where there is one."""
+        shape = (self.units, self.workloads)
+        size = np.bincount(self.cell, minlength=shape[0] * shape[1])
+        total = np.bincount(self.cell, weights=values, minlength=size.size)
+        mean = np.divide(total, size, out=np.zeros(size.size), where=size > 0)
+        return mean.reshape(shape), (size > 0).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeThroughput:
+    """Per unit: the mean relative throughput with the canaries' raw values times `factor`.
+
+    `slope` is its derivative in the factor with levels and limits held; `is_known` says which
+    units reported at all.
+    """
+
+    mean: FloatArray
+    slope: FloatArray
+    is_known: BoolArray
+
+
+def relative_throughput(
+    table: ThroughputTable, *, is_canary: BoolArray, factor: float
+) -> RelativeThroughput:
+    """Rescale the canaries, then take levels, then limit, then average: in this order.
+
+    Parameters
+    ----------
+    table : ThroughputTable
+    is_canary : (units,) bool array
+    factor : float
+        1 / (1 - drop) for the tested drop: if the drop is true, the rescaled table does not
+        depend on the arms.
+
+    Examples
+    --------
+    >>> table = ThroughputTable(np.array([0, 1]), np.array([0, 0]), np.array([98.0, 100.0]), 2, 1)
+    >>> got = relative_throughput(table, is_canary=np.array([True, False]), factor=1 / 0.98)
+    >>> got.mean.round(9).tolist()
+    [1.0, 1.0]
+    """
+    mine = is_canary[table.unit]
+    value = table.value * np.where(mine, factor, 1.0)
+    size = np.bincount(table.workload, minlength=table.workloads)
+    total = np.bincount(table.workload, weights=value, minlength=table.workloads)
+    level = np.divide(total, size, out=np.ones(table.workloads), where=(size > 0) & (total > 0))
+    relative = value / level[table.workload]
+    free = relative < HIGHEST_RELATIVE
+    cells, known = table.cell_means(np.minimum(relative, HIGHEST_RELATIVE))
+    moving, _ = table.cell_means(np.where(mine & free, relative / factor, 0.0))
+    seen = known.sum(axis=1)
+    share = np.divide(1.0, seen, out=np.zeros(table.units), where=seen > 0)
+    return RelativeThroughput(
+        mean=cells.sum(axis=1) * share, slope=moving.sum(axis=1) * share, is_known=seen > 0
+    )
+
+
+@dataclass(frozen=True)
+class MeanRatio:
+    """A ratio of geometric means with its plain interval; None where it does not exist."""
+
+    estimate: float | None
+    interval: Interval
+
+
+def welch_ratio(
+    logs: FloatArray, *, is_canary: BoolArray, strata: Strata, confidence_level: float = 0.95
+) -> MeanRatio:
+    """Ratio of geometric means, units as units, strata weighted by their information.
+
+    Parameters
+    ----------
+    logs : (units,) array
+        Log outcome per unit.
+    strata : Strata
+        Of the same units. Only strata with both arms count. With one stratum this is Welch's
+        interval on the log scale.
+
+    Examples
+    --------
+    >>> logs = np.log(np.array([0.9, 1.1, 1.0, 2.0, 2.2, 1.8]))
+    >>> ratio = welch_ratio(logs, is_canary=np.arange(6) < 3, strata=Strata.of(np.zeros(6, int)))
+    >>> round(ratio.estimate, 3)
+    0.5
+    """
+    none = Interval(None, None, confidence_level)
+    n_c = np.bincount(strata.code[is_canary], minlength=strata.count)
+    n_k = np.bincount(strata.code[~is_canary], minlength=strata.count)
+    weight = np.divide(
+        n_c * n_k, n_c + n_k, out=np.zeros(strata.count), where=(n_c > 0) & (n_k > 0)
+    )
+    if not weight.any():
+        return MeanRatio(None, none)
+    weight = weight / weight.sum()
+    gap = strata.means(logs, where=is_canary) - strata.means(logs, where=~is_canary)
+    difference = float(weight @ gap)
+    spreads = []
+    for arm, n in ((is_canary, n_c), (~is_canary, n_k)):
+        residual = np.where(arm, logs - strata.means(logs, where=arm)[strata.code], 0.0)
+        free = int(n.sum() - (n > 0).sum())
+        if free < 1:
+            return MeanRatio(math.exp(difference), none)
+        lever = np.divide(weight**2, n, out=np.zeros(strata.count), where=n > 0)
+        spreads.append((float(residual @ residual) / free * float(lever.sum()), free))
+    variance = sum(v for v, _ in spreads)
+    if variance == 0:
+        return MeanRatio(
+            math.exp(difference),
+            Interval(math.exp(difference), math.exp(difference), confidence_level),
+        )
+    freedom = variance**2 / sum(v**2 / free for v, free in spreads)
+    reach = float(student.isf((1 - confidence_level) / 2, freedom)) * math.sqrt(variance)
+    limits = Interval(math.exp(difference - reach), math.exp(difference + reach), confidence_level)
+    return MeanRatio(math.exp(difference), limits)
+
+
+@dataclass(frozen=True)
+class ThroughputRatio:
+    """Canary over control, all workloads with equal weight, and each by itself."""
+
+    overall: MeanRatio
+    by_workload: tuple[MeanRatio, ...]
+
+
+def throughput_ratio(
+    table: ThroughputTable, *, is_canary: BoolArray, strata: Strata, confidence_level: float = 0.95
+) -> ThroughputRatio:
+    """Welch on log means per unit, averaged over workloads: the plain interval of one look."""
+    cells, known = table.cell_means(table.value)
+    by_workload = []
+    total, seen = np.zeros(table.units), np.zeros(table.units)
+    for w in range(table.workloads):
+        has = known[:, w]
+        level = float(cells[has, w].mean()) if has.any() else 0.0
+        if level <= 0 or not (has & is_canary).any() or not (has & ~is_canary).any():
+            by_workload.append(MeanRatio(None, Interval(None, None, confidence_level)))
+            continue
+        logs = np.log(np.maximum(cells[:, w] / level, LOWEST_RELATIVE))
+        total[has] += logs[has] - logs[has].mean()
+        seen[has] += 1
+        by_workload.append(
+            welch_ratio(
+                logs[has],
+                is_canary=is_canary[has],
+                strata=Strata.of(strata.code[has]),
+                confidence_level=confidence_level,
+            )
+        )
+    some = seen > 0
+    if not some.any():
+        none = MeanRatio(None, Interval(None, None, confidence_level))
+        return ThroughputRatio(none, tuple(by_workload))
+    overall = welch_ratio(
+        total[some] / seen[some],
+        is_canary=is_canary[some],
+        strata=Strata.of(strata.code[some]),
+        confidence_level=confidence_level,
+    )
+    return ThroughputRatio(overall, tuple(by_workload))
