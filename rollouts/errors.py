@@ -21,6 +21,10 @@ class PlanChanged(RolloutError):
     """The fleet no longer yields the plan that was previewed or signed."""
 
 
+class MixedUnit(RolloutError):
+    """The machines of one placement unit differ in arm, stratum or block."""
+
+
 class SamePerson(RolloutError):
     """Author and approver, or first and second person, are the same."""
 

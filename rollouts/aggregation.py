@@ -1,0 +1,525 @@
+"""From rows to samples: what had arrived of one wave's roster by one cutoff.
+
+Few statements, and never one more for more machines: telemetry is chosen by a sub-select on the
+roster. Rows become columns at once. Machines and units are ordered by name, so nothing in the
+order tells the arms apart.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from django.db.models import (
+    Avg,
+    Count,
+    Exists,
+    F,
+    FloatField,
+    Func,
+    Model,
+    OuterRef,
+    Q,
+    QuerySet,
+)
+
+from fleet.models import Fault, FaultSignature, Machine, Observation, Recovery, StateChange
+from rollouts.analysis.samples import (
+    AttemptRows,
+    FaultEvents,
+    FloatArray,
+    IntArray,
+    Machines,
+    ObservationRows,
+    RecoveryRows,
+    Samples,
+    ServiceIntervals,
+    Units,
+)
+from rollouts.errors import MixedUnit
+from rollouts.lifecycle import FAILURES, AttemptStatus, Status
+from rollouts.models import Attempt, Membership, Wave
+
+PRE_DAYS = 14
+"""Length of the period before a wave, from which covariates come."""
+
+CHUNK_ROWS = 20_000
+
+LEAST_BASELINE_ATTEMPTS = 100
+"""Fewer finished attempts say nothing of the fleet's own share of failures."""
+
+BRICKED = Attempt.Triage.BRICKED.value
+
+Row = TypeVar("Row", bound=Model)
+
+
+def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = None) -> Samples:
+    """Everything about a wave's machines that had happened by `as_of` and arrived by then.
+
+    Parameters
+    ----------
+    wave : Wave
+        With its frozen roster; time counts from the clock start of its first block.
+    as_of : datetime
+        The cutoff: later events are left out.
+    arrived_by : datetime, optional
+        Rows received later are left out; by default `as_of` itself.
+
+    Notes
+    -----
+    Intention to treat: everybody on the roster keeps its place, whatever became of the machine.
+    Members of a block whose clock has not started have an infinite clock start.
+    """
+    cutoff = _Cutoff(
+        origin=_origin(wave, as_of=as_of),
+        as_of=as_of,
+        arrived_by=arrived_by or as_of,
+        before=wave.started_at or _origin(wave, as_of=as_of),
+    )
+    roster = _roster(wave, cutoff)
+    observations = _observations(wave, roster, cutoff)
+    faults = _faults(wave, roster, cutoff)
+    return Samples(
+        origin=cutoff.origin,
+        as_of_seconds=cutoff.seconds(as_of),
+        window_seconds=wave.window_hours * 3600.0,
+        units=_units(wave, roster, faults, cutoff),
+        machines=roster.machines,
+        service=_service(wave, roster, cutoff),
+        faults=faults if _collected(Fault, cutoff) or observations is not None else None,
+        observations=observations,
+        recoveries=_recoveries(wave, roster, cutoff),
+        attempts=_attempts(wave, roster, cutoff),
+        interval_seconds=_interval_seconds(observations),
+        known_signatures=_known_signatures(cutoff),
+        install_baseline=_install_baseline(wave),
+    )
+
+
+@dataclass(frozen=True)
+class _Cutoff:
+    """The comparison's origin, its cutoffs, and the end of the period before it."""
+
+    origin: datetime
+    as_of: datetime
+    arrived_by: datetime
+    before: datetime
+
+    def seconds(self, at: datetime) -> float:
+        return (at - self.origin).total_seconds()
+
+    @property
+    def pre_start(self) -> datetime:
+        return self.before - timedelta(days=PRE_DAYS)
+
+
+def _origin(wave: Wave, *, as_of: datetime) -> datetime:
+    """The clock start of the first block; before there is one, nothing has begun by `as_of`."""
+    return (wave.clock_start or as_of).astimezone(UTC)
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+class _Seconds(Func):
+    """Seconds from the origin to a time, exact to the microsecond and the same on both engines."""
+
+    output_field = FloatField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(
+            compiler, connection, template="EXTRACT(EPOCH FROM %(expressions)s)::float8"
+        )
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        # Stored as text in UTC, 'YYYY-MM-DD HH:MM:SS[.ffffff]'; julianday would round.
+        text, parameters = compiler.compile(self.get_source_expressions()[0])
+        whole = f"CAST(strftime('%%s', substr({text}, 1, 19)) AS REAL)"
+        return f"({whole} + CAST('0' || substr({text}, 20) AS REAL))", [*parameters, *parameters]
+
+
+def _since(origin: datetime, epoch: FloatArray) -> FloatArray:
+    return np.round(epoch - origin.timestamp(), 6)
+
+
+def _read(
+    rows: QuerySet[Any, Any], *, numbers: Sequence[Any], names: Sequence[str] = ()
+) -> tuple[list[FloatArray], list[list[str]]]:
+    """Columns of a query, in chunks: numbers (None becomes NaN), then names."""
+    parts: list[list[FloatArray]] = [[] for _ in numbers]
+    texts: list[list[str]] = [[] for _ in names]
+    for chunk in _chunks(rows.values_list(*numbers, *names).iterator(chunk_size=CHUNK_ROWS)):
+        columns = list(zip(*chunk, strict=True))
+        for part, column in zip(parts, columns, strict=False):
+            part.append(np.array(column, dtype=np.float64))
+        for text, column in zip(texts, columns[len(parts) :], strict=True):
+            text.extend(column)
+    return [np.concatenate(part) if part else np.empty(0) for part in parts], texts
+
+
+def _chunks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        yield chunk
+
+
+def _codes(values: Sequence[str]) -> tuple[IntArray, tuple[str, ...]]:
+    """Codes into the sorted distinct values."""
+    names = tuple(sorted(set(values)))
+    code = {name: index for index, name in enumerate(names)}
+    return np.array([code[value] for value in values], dtype=np.int64), names
+
+
+def _of_roster(rows: QuerySet[Row, Row], wave: Wave) -> QuerySet[Row, Row]:
+    """Rows of the wave's machines, chosen by a sub-select: as many parameters for any size."""
+    return rows.filter(machine__in=Membership.objects.filter(wave=wave).values("machine"))
+
+
+def _collected(model: type[Model], cutoff: _Cutoff) -> bool:
+    """Has this kind of report ever arrived, from any machine? If not, its silence says nothing."""
+    rows: QuerySet[Any, Any] = model._default_manager.filter(received_at__lte=cutoff.arrived_by)
+    return rows.exists()
+
+
+# --- the roster ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Roster:
+    """Machines and units by name, and the index of a machine by its key."""
+
+    machines: Machines
+    unit_names: tuple[str, ...]
+    is_canary: FloatArray
+    stratum: IntArray
+    clock_start: FloatArray
+    sorted_ids: IntArray
+    place: IntArray
+
+    def index(self, machine_ids: FloatArray) -> IntArray:
+        """Index of each machine; every one must be on the roster."""
+        return self.place[np.searchsorted(self.sorted_ids, machine_ids.astype(np.int64))]
+
+
+def _roster(wave: Wave, cutoff: _Cutoff) -> _Roster:
+    (ids, is_canary, block, clock, registered), (names, units, strata) = _read(
+        Membership.objects.filter(wave=wave).order_by(),
+        numbers=(
+            "machine_id",
+            Q(arm=Membership.Arm.CANARY),
+            "block__number",
+            _Seconds(F("block__clock_start")),
+            _Seconds(F("machine__registered_at")),
+        ),
+        names=("machine__name", "unit", "stratum"),
+    )
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    unit, unit_names = _codes([units[index] for index in order])
+    cells = [f"{strata[index]}\0{int(block[index]):05d}" for index in order]
+    stratum, _ = _codes(cells)
+    start = _since(cutoff.origin, clock[order])
+    start = np.where(np.isnan(start) | (start > cutoff.seconds(cutoff.as_of)), np.inf, start)
+    first = np.unique(unit, return_index=True)[1]
+    for column, what in ((is_canary[order], "arm"), (stratum, "stratum or block")):
+        _require_one_value(column, unit=unit, first=first, names=unit_names, what=what)
+    keys = ids[order].astype(np.int64)
+    place = np.argsort(keys)
+    return _Roster(
+        machines=Machines(
+            name=tuple(names[index] for index in order),
+            unit=unit,
+            enrolled_seconds=_since(cutoff.origin, registered[order]),
+            left_seconds=np.full(keys.size, np.inf),
+        ),
+        unit_names=unit_names,
+        is_canary=is_canary[order][first],
+        stratum=stratum[first],
+        clock_start=start[first],
+        sorted_ids=keys[place],
+        place=place.astype(np.int64),
+    )
+
+
+def _require_one_value(
+    column: FloatArray | IntArray,
+    *,
+    unit: IntArray,
+    first: IntArray,
+    names: Sequence[str],
+    what: str,
+) -> None:
+    """The machines of a unit were randomised together, so they share arm, stratum and block."""
+    bad = np.flatnonzero(column != column[first][unit])
+    if bad.size:
+        raise MixedUnit(f"the machines of unit {names[unit[bad[0]]]!r} differ in their {what}")
+
+
+def _units(wave: Wave, roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> Units:
+    return Units(
+        name=roster.unit_names,
+        is_canary=roster.is_canary.astype(np.bool_),
+        stratum=roster.stratum,
+        clock_start_seconds=roster.clock_start,
+        covariates={
+            "faults": _faults_before(roster, faults, cutoff),
+            "throughput": _throughput_before(wave, roster, cutoff),
+        },
+    )
+
+
+def _faults_before(roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> FloatArray:
+    """Square root of a unit's fault count in the period before the wave."""
+    early = faults.machine[faults.time_seconds < cutoff.seconds(cutoff.before)]
+    counts = np.bincount(roster.machines.unit[early], minlength=len(roster.unit_names))
+    return np.sqrt(counts)
+
+
+def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArray:
+    """A unit's throughput in the period before: mean over workloads of the ratio to its level.
+
+    The level of a workload is the mean over all machines of the roster that ran it, both arms.
+    Only what had arrived when the wave started counts, so the value never changes.
+    """
+    rows = (
+        _of_roster(Observation.objects.all(), wave)
+        .filter(
+            end__gt=cutoff.pre_start,
+            end__lte=cutoff.before,
+            received_at__lte=cutoff.before,
+            throughput__isnull=False,
+        )
+        .order_by()
+        .values("machine_id", "workload")
+        .annotate(mean=Avg("throughput"))
+    )
+    (ids, mean), (workloads,) = _read(rows, numbers=("machine_id", "mean"), names=("workload",))
+    workload, kinds = _codes(workloads)
+    per_kind = np.bincount(workload, minlength=len(kinds))
+    level = np.bincount(workload, weights=mean, minlength=len(kinds)) / np.maximum(per_kind, 1)
+    known = level[workload] > 0
+    unit = roster.machines.unit[roster.index(ids[known])]
+    ratio = mean[known] / level[workload[known]]
+    total = np.bincount(unit, weights=ratio, minlength=len(roster.unit_names))
+    count = np.bincount(unit, minlength=len(roster.unit_names))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+# --- what happened ---------------------------------------------------------------------------
+
+
+def _service(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ServiceIntervals:
+    """Times in service, from the machines' own changes of state, since the period before."""
+    in_service = Machine.State.IN_SERVICE.value
+    moves = _of_roster(StateChange.objects.all(), wave).filter(
+        Q(new_state=in_service) | Q(old_state=in_service)
+    )
+    (ids, at, enters, key), _ = _read(
+        moves.order_by(),
+        numbers=("machine_id", _Seconds(F("at")), Q(new_state=in_service), "pk"),
+    )
+    machine, at = roster.index(ids), _since(cutoff.origin, at)
+    order = np.lexsort((key, at, machine))
+    machine, at, is_entry = machine[order], at[order], enters[order].astype(np.bool_)
+
+    is_last = np.append(machine[1:] != machine[:-1], True)[: machine.size]
+    is_first = np.append(True, machine[1:] != machine[:-1])[: machine.size]
+    following = np.where(is_last, np.inf, np.append(at[1:], np.inf)[: at.size])
+    leads_out = is_first & ~is_entry  # it was in service since before its first recorded move
+    still, since = _never_moved(wave, roster, moved=np.unique(machine), cutoff=cutoff)
+    return _clipped(
+        machine=np.concatenate([machine[is_entry], machine[leads_out], still]),
+        start=np.concatenate(
+            [at[is_entry], roster.machines.enrolled_seconds[machine[leads_out]], since]
+        ),
+        end=np.concatenate([following[is_entry], at[leads_out], np.full(still.size, np.inf)]),
+        cutoff=cutoff,
+    )
+
+
+def _never_moved(
+    wave: Wave, roster: _Roster, *, moved: IntArray, cutoff: _Cutoff
+) -> tuple[IntArray, FloatArray]:
+    """Machines in service without any recorded move, and since when."""
+    if moved.size == len(roster.machines.name):
+        return np.empty(0, dtype=np.int64), np.empty(0)
+    rows = Membership.objects.filter(wave=wave, machine__state=Machine.State.IN_SERVICE)
+    (ids, entered), _ = _read(
+        rows.order_by(), numbers=("machine_id", _Seconds(F("machine__entered_at")))
+    )
+    machine = roster.index(ids)
+    unmoved = ~np.isin(machine, moved)
+    return machine[unmoved], _since(cutoff.origin, entered[unmoved])
+
+
+def _clipped(
+    *, machine: IntArray, start: FloatArray, end: FloatArray, cutoff: _Cutoff
+) -> ServiceIntervals:
+    """Since the period before, and as known at the cutoff: an end after it is still open."""
+    end = np.where(end > cutoff.seconds(cutoff.as_of), np.inf, end)
+    start = np.maximum(start, cutoff.seconds(cutoff.pre_start))
+    kept = (start <= cutoff.seconds(cutoff.as_of)) & (end > start)
+    order = np.lexsort((start[kept], machine[kept]))
+    return ServiceIntervals(
+        machine=machine[kept][order],
+        start_seconds=start[kept][order],
+        end_seconds=end[kept][order],
+    )
+
+
+def _faults(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FaultEvents:
+    """Faults since the period before; signatures that the catalogue does not count are left out."""
+    rows = (
+        _of_roster(Fault.objects.all(), wave)
+        .filter(
+            time__gte=cutoff.pre_start,
+            time__lte=cutoff.as_of,
+            received_at__lte=cutoff.arrived_by,
+        )
+        .exclude(signature__kind=FaultSignature.Kind.NOT_COUNTED)
+    )
+    (ids, time), (signatures, severities) = _read(
+        rows.order_by(),
+        numbers=("machine_id", _Seconds(F("time"))),
+        names=("signature__name", "severity"),
+    )
+    machine, time = roster.index(ids), _since(cutoff.origin, time)
+    signature, names = _codes(signatures)
+    severity, grades = _codes(severities)
+    order = np.lexsort((severity, signature, time, machine))
+    return FaultEvents(
+        machine=machine[order],
+        time_seconds=time[order],
+        signature=signature[order],
+        signatures=names,
+        # One severity per event: the same signature may come in several.
+        severity=tuple(grades[code] for code in severity[order]),
+    )
+
+
+def _observations(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ObservationRows | None:
+    """Interval reports since the first block's clock start; None if none ever came."""
+    if not _collected(Observation, cutoff):
+        return None
+    rows = _of_roster(Observation.objects.all(), wave).filter(
+        end__gt=cutoff.origin, end__lte=cutoff.as_of, received_at__lte=cutoff.arrived_by
+    )
+    (ids, start, end, in_service, throughput), (workloads,) = _read(
+        rows.order_by(),
+        numbers=(
+            "machine_id",
+            _Seconds(F("start")),
+            _Seconds(F("end")),
+            "in_service_seconds",
+            "throughput",
+        ),
+        names=("workload",),
+    )
+    machine = roster.index(ids)
+    workload, kinds = _codes(workloads)
+    order = np.lexsort((throughput, workload, end, start, machine))
+    return ObservationRows(
+        machine=machine[order],
+        start_seconds=_since(cutoff.origin, start)[order],
+        end_seconds=_since(cutoff.origin, end)[order],
+        in_service_seconds=in_service[order],
+        throughput=throughput[order],
+        workload=workload[order],
+        workloads=kinds,
+    )
+
+
+def _interval_seconds(observations: ObservationRows | None) -> float | None:
+    """Length of a report's interval: the median, both arms pooled."""
+    if observations is None or not observations.machine.size:
+        return None
+    return float(np.median(observations.end_seconds - observations.start_seconds))
+
+
+def _recoveries(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> RecoveryRows | None:
+    """Interruptions since the first block's clock start; a closed row wins over its open one."""
+    if not _collected(Recovery, cutoff):
+        return None
+    arrived = Recovery.objects.filter(received_at__lte=cutoff.arrived_by)
+    closed = arrived.filter(
+        source=OuterRef("source"), source_key=OuterRef("source_key"), recovered_at__isnull=False
+    )
+    rows = (
+        _of_roster(arrived, wave)
+        .filter(time__gte=cutoff.origin, time__lte=cutoff.as_of)
+        .filter(Q(recovered_at__isnull=False) | ~Exists(closed))
+    )
+    (ids, time, recovered, taken, repeated), (paths,) = _read(
+        rows.order_by(),
+        numbers=(
+            "machine_id",
+            _Seconds(F("time")),
+            _Seconds(F("recovered_at")),
+            "recovery_seconds",
+            "repeated_seconds",
+        ),
+        names=("path",),
+    )
+    machine, time = roster.index(ids), _since(cutoff.origin, time)
+    recovered = _since(cutoff.origin, recovered)
+    path, names = _codes(paths)
+    is_open = ~(recovered <= cutoff.seconds(cutoff.as_of))
+    recovered = np.where(is_open, np.nan, recovered)
+    taken = np.where(is_open, np.nan, np.where(np.isnan(taken), recovered - time, taken))
+    order = np.lexsort((path, recovered, time, machine))
+    return RecoveryRows(
+        machine=machine[order],
+        time_seconds=time[order],
+        recovered_seconds=recovered[order],
+        recovery_seconds=taken[order],
+        repeated_seconds=repeated[order],
+        path=path[order],
+        paths=names,
+    )
+
+
+def _attempts(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> AttemptRows:
+    """Finished attempts of the wave in order of finishing; triage alone says that one bricked."""
+    outcomes = [AttemptStatus.SUCCEEDED, *FAILURES]
+    rows = _of_roster(Attempt.objects.all(), wave).filter(
+        wave=wave, status__in=outcomes, finished_at__lte=cutoff.as_of
+    )
+    (ids, time, key), (statuses, triages) = _read(
+        rows.order_by(),
+        numbers=("machine_id", _Seconds(F("finished_at")), "pk"),
+        names=("status", "triage"),
+    )
+    seen = [
+        BRICKED if triage == BRICKED else status
+        for status, triage in zip(statuses, triages, strict=True)
+    ]
+    outcome, names = _codes(seen)
+    machine, time = roster.index(ids), _since(cutoff.origin, time)
+    order = np.lexsort((key, time))
+    return AttemptRows(
+        machine=machine[order],
+        time_seconds=time[order],
+        outcome=outcome[order],
+        outcomes=names,
+    )
+
+
+# --- what the fleet knew before --------------------------------------------------------------
+
+
+def _known_signatures(cutoff: _Cutoff) -> frozenset[str]:
+    """Signatures that any machine of the fleet had shown before the wave started."""
+    shown = Fault.objects.filter(signature=OuterRef("pk"), time__lt=cutoff.before)
+    return frozenset(FaultSignature.objects.filter(Exists(shown)).values_list("name", flat=True))
+
+
+def _install_baseline(wave: Wave) -> float | None:
+    """Share of failed attempts in the rollouts that completed before this one; None if unknown."""
+    past = Attempt.objects.filter(
+        rollout__status=Status.COMPLETED,
+        rollout__finished_at__lte=wave.rollout.created_at,
+        status__in=[AttemptStatus.SUCCEEDED, *FAILURES],
+    ).aggregate(attempts=Count("pk"), failures=Count("pk", filter=Q(status__in=FAILURES)))
+    if past["attempts"] < LEAST_BASELINE_ATTEMPTS:
+        return None
+    return float(past["failures"] / past["attempts"])
