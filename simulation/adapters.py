@@ -167,11 +167,11 @@ class VirtualCollector:
         low, high = world.seconds(since), world.seconds(world.high)
         for tick in range(first, world.model.tick_at(high) + 1):
             faults, recoveries = world.model.happenings(tick, world.spells)
-            for number in ((low <= faults.seconds) & (faults.seconds < high)).nonzero()[0]:
+            for number in ((low <= faults.seconds) & (faults.seconds < high)).nonzero()[0].tolist():
                 yield _fault(world, faults, number)
             begins = (low <= recoveries.start) & (recoveries.start < high)
             ends = (low <= recoveries.end) & (recoveries.end < high)
-            for number in (begins | ends).nonzero()[0]:
+            for number in (begins | ends).nonzero()[0].tolist():
                 yield _recovery(world, recoveries, number, is_closed=bool(ends[number]))
 
     def _observations(self, world: truth.World, since: datetime) -> Iterator[Report]:

@@ -263,6 +263,8 @@ class FleetModel:
 
     def happenings(self, tick: int, spells: Spells) -> tuple[Faults, Recoveries]:
         """Return the faults that begin in a tick, extra alarms after them, and what they cost."""
+        if not len(spells.machine):
+            return _no_faults(), _no_recoveries()
         drawn = self._candidates(tick)
         spell = spells.at(drawn.machine, drawn.seconds)
         happens = np.flatnonzero((spell >= 0) & (drawn.mark < self._chance(drawn, spells, spell)))
@@ -360,9 +362,8 @@ class FleetModel:
             machine = rng.integers(len(self), size=size)
             seconds = self.tick_start(tick) + rng.random(size) * law.tick_seconds
             spell = spells.at(machine, seconds)
-            carries = np.array([not name or name in p.novel for p in spells.profiles] or [False])
-            kept = np.flatnonzero((spell >= 0) & carries[spells.profile[spell]]) if size else []
-            kept = np.asarray(kept, dtype=np.int64)
+            carries = np.array([not name or name in p.novel for p in spells.profiles])
+            kept = np.flatnonzero((spell >= 0) & carries[spells.profile[spell]])
             names = [name or f"unlisted.{tick}.{i}" for i in kept]
             parts.append(
                 Faults(
@@ -401,7 +402,7 @@ class FleetModel:
         """Return what each machine reports at the end of a tick; one out of service is silent."""
         low, high = self.tick_start(tick), self.tick_start(tick + 1)
         overlap = np.clip(np.minimum(spells.end, high) - np.maximum(spells.start, low), 0, None)
-        served = np.bincount(spells.machine, overlap, minlength=len(self))
+        served = np.bincount(spells.machine, overlap, minlength=len(self)).astype(np.float64)
         firmware = np.bincount(
             spells.machine, overlap * spells.of_profile("throughput"), minlength=len(self)
         )
@@ -499,6 +500,16 @@ def _share(effect: Effect, name: str) -> float:
 
 def _keys(tick: int, letter: str, numbers: Ints) -> Names:
     return np.array([f"{tick}.{letter}{number}" for number in numbers], dtype=object)
+
+
+def _no_faults() -> Faults:
+    none = np.empty(0, dtype=object)
+    return Faults(np.empty(0, np.int64), np.empty(0), none, none)
+
+
+def _no_recoveries() -> Recoveries:
+    numbers, floats = np.empty(0, np.int64), np.empty(0)
+    return Recoveries(numbers, floats, floats, numbers, floats, np.empty(0, dtype=object))
 
 
 def _joined(*parts: Faults) -> Faults:

@@ -16,7 +16,7 @@ from simulation.parameters import Parameters
 def create_fleet(
     parameters: Parameters, *, seed: int, origin: datetime, purpose: str, vouched_by: str
 ) -> VirtualFleet:
-    """Store the fleet's truth and register its platforms and machines, in service since `origin`."""
+    """Store the fleet's truth and register its machines, in service since `origin`."""
     fleet = VirtualFleet.objects.create(
         pk=1,
         seed=seed,

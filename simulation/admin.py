@@ -1,0 +1,28 @@
+"""The virtual fleet in the admin, to read: its truth is fixed by its seed."""
+
+from django.contrib import admin
+
+from fleet.admin import RecordAdmin
+from simulation.models import VirtualFleet, VirtualMachine, VirtualOrder
+
+
+@admin.register(VirtualFleet)
+class VirtualFleetAdmin(RecordAdmin):
+    list_display = ("purpose", "seed", "origin", "created_at")
+
+
+@admin.register(VirtualMachine)
+class VirtualMachineAdmin(RecordAdmin):
+    list_display = ("machine", "fault_multiplier", "throughput_level", "is_lemon")
+    list_filter = ("is_lemon",)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name",)
+
+
+@admin.register(VirtualOrder)
+class VirtualOrderAdmin(RecordAdmin):
+    list_display = ("machine", "outcome", "taken_at", "down_at", "up_at")
+    list_filter = ("outcome",)
+    list_select_related = ("machine__machine",)
+    search_fields = ("=machine__machine__name",)
+    ordering = ("-pk",)

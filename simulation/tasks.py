@@ -1,0 +1,45 @@
+"""The virtual fleet's one task."""
+
+import secrets
+from datetime import timedelta
+
+from celery import shared_task
+from django.conf import settings
+from django.db.models import Q
+from django.db.utils import OperationalError
+from django.utils import timezone
+
+from fleet import clock
+from rollouts import selectors
+from simulation import technician
+from simulation.models import VirtualFleet
+
+LEASE = timedelta(seconds=60)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def reconcile() -> None:
+    """Let scaled time pass, and let the technicians work at what is due.
+
+    Safe to repeat and to race: the clock's tick is a compare-and-set, one worker holds the lease,
+    and each step looks at where its row stands.
+    """
+    if not settings.SIMULATION_ENABLED:
+        return
+    clock.tick(wall=timezone.now(), longest=selectors.longest_step())
+    token = _take_lease()
+    if token is None:
+        return
+    try:
+        now = clock.now()
+        technician.triage_silent(now=now)
+        technician.work_on_queue(now=now)
+    finally:
+        VirtualFleet.objects.filter(lease_token=token).update(lease_token="", leased_until=None)
+
+
+def _take_lease() -> str | None:
+    token, wall = secrets.token_hex(16), timezone.now()
+    free = Q(leased_until=None) | Q(leased_until__lt=wall)
+    taken = VirtualFleet.objects.filter(free).update(lease_token=token, leased_until=wall + LEASE)
+    return token if taken else None
