@@ -1,0 +1,62 @@
+"""Plans for tests: a small population, whole windows, few re-assignments."""
+
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from fleet.models import FirmwareBundle
+from rollouts import services
+from rollouts.models import Rollout
+from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
+from tests.rollouts.fakes import FakeFleet
+
+OLD, NEW = "1.0", "2.0"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A plan of one wave of eight machines, judged by installs alone."""
+    return {
+        "waves": [{"count": 8, "window_hours": 48}],
+        "guardrails": [{"metric": "install", "required": True}],
+        "strata": ["platform"],
+        "resamples": 999,
+        "surveillance_days": 1,
+        "look_minutes": 360,
+        "max_bricks": 0,
+        "caps": {"max_unavailable_share": None},
+        **changes,
+    }
+
+
+def bundle_of(*kinds: str) -> FirmwareBundle:
+    """An approved bundle that takes each kind to the new version."""
+    return make_bundle(images=[make_image(kind, NEW) for kind in kinds or ("bmc",)])
+
+
+def started(
+    fake_fleet: FakeFleet,
+    *,
+    machines: int = 40,
+    kinds: tuple[str, ...] = ("bmc",),
+    author: AbstractBaseUser | None = None,
+    **changes: Any,
+) -> Rollout:
+    """A running rollout over new machines, written and approved by two people."""
+    names = [f"r{number:04}" for number in range(machines)]
+    versions = dict.fromkeys(kinds, OLD)
+    make_machines(machines, names=names, versions=versions)
+    fake_fleet.add(names, **versions)
+    author = author or make_user()
+    rollout = services.create_draft(
+        name="update",
+        bundle=bundle_of(*kinds),
+        selector="platform=dgx-h100",
+        document=document(**changes),
+        author=author,
+        now=NOW,
+        seed=7,
+    )
+    services.submit(rollout, actor=author, now=NOW)
+    services.approve(rollout, actor=make_user(), now=NOW)
+    services.start(rollout, actor=author, now=NOW)
+    return rollout

@@ -1,0 +1,268 @@
+"""Whole rollouts over a fake fleet: who is flashed, what a failure does, what a halt does."""
+
+from collections import Counter
+
+import pytest
+
+from fleet.models import FirmwareRecord, Machine, StateChange
+from rollouts import selectors, services, tasks
+from rollouts.models import Attempt, Decision, Membership, Order, Rollout, Transition
+from tests.factories import make_user
+from tests.rollouts.fakes import Driver, FakeFleet
+from tests.rollouts.plans import NEW, OLD, started
+
+pytestmark = pytest.mark.django_db
+
+
+def canaries(rollout: Rollout, *, wave: int = 1) -> list[str]:
+    members = Membership.objects.filter(
+        wave__rollout=rollout, wave__number=wave, arm="canary"
+    ).order_by("machine__name")
+    return list(members.values_list("machine__name", flat=True))
+
+
+def planned(rollout: Rollout, *, wave: int = 1) -> list[str]:
+    return list(
+        rollout.assignments.filter(planned_wave=wave)
+        .order_by("machine_name")
+        .values_list("machine_name", flat=True)
+    )
+
+
+def test_a_sound_bundle_reaches_every_machine_and_completes(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(
+        fake_fleet, waves=[{"count": 8, "window_hours": 48, "allows_smoke": True},
+                           {"rest": True, "window_hours": 48}],
+        guardrails=[{"metric": "install", "required": False}],
+    )
+
+    driver.run(rollout, until="completed")
+
+    assert rollout.status == "completed"
+    assert {v["bmc"] for v in fake_fleet.versions.values()} == {NEW}
+    assert max(Counter(fake_fleet.flashed).values()) == 1
+    assert not Machine.objects.exclude(state="in_service").exists()
+    assert [w.status for w in selectors.waves_of(rollout)] == ["widened"] * 3
+
+
+def test_machines_that_are_not_treated_are_left_alone(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet)
+
+    driver.run(rollout, hours=12)
+
+    assert sorted(fake_fleet.flashed) == canaries(rollout) == planned(rollout)
+    assert len(fake_fleet.flashed) == 8
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [
+        ("reject", "rejected"),
+        ("fail", "failed"),
+        ("lie", "wrong_version"),
+        ("vanish", "never_returned"),
+        ("no_boot", "timed_out"),
+        ("half", "partial"),
+    ],
+)
+def test_each_way_to_fail_ends_in_its_class_and_sends_the_machine_to_diagnosis(
+    fake_fleet: FakeFleet, driver: Driver, behaviour: str, status: str
+) -> None:
+    rollout = started(fake_fleet, kinds=("bmc", "bios"))
+    bad = planned(rollout)[0]
+    fake_fleet.behaviour[bad] = behaviour
+
+    driver.run(rollout, hours=12)
+
+    attempt = Attempt.objects.get(machine__name=bad)
+    assert attempt.status == status
+    assert attempt.detail
+    assert Machine.objects.get(name=bad).state == "awaiting_diagnosis"
+    assert not Machine.objects.get(name=bad).may_take_work
+
+
+@pytest.mark.parametrize("behaviour", ["reject", "fail", "lie", "no_boot", "half"])
+def test_eight_of_twenty_ending_in_any_failure_class_halt_the_wave(
+    fake_fleet: FakeFleet, driver: Driver, behaviour: str
+) -> None:
+    rollout = started(
+        fake_fleet, machines=60, kinds=("bmc", "bios"),
+        waves=[{"count": 20, "window_hours": 48}],
+    )
+    for bad in planned(rollout)[:8]:
+        fake_fleet.behaviour[bad] = behaviour
+
+    driver.run(rollout, hours=24)
+
+    assert rollout.status == "halted"
+
+
+def test_a_machine_that_never_returns_holds_new_starts_until_it_is_triaged(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, batch_size=1)
+    first = Attempt.objects  # filled once the first block starts
+    driver.settle()
+    lost = first.get().machine.name
+    fake_fleet.behaviour[lost] = "vanish"
+    driver.run(rollout, hours=6)
+    held = len(fake_fleet.flashed)
+
+    services.triage(first.get(machine__name=lost), outcome="recovered", actor="ann",
+                    now=driver.now)
+    driver.run(rollout, hours=6)
+
+    assert held == 1
+    assert len(fake_fleet.flashed) == 8
+
+
+def test_a_brick_in_a_smoke_wave_halts_at_once(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(fake_fleet)
+    lost = planned(rollout)[0]
+    fake_fleet.behaviour[lost] = "vanish"
+    driver.run(rollout, hours=3)
+
+    services.triage(Attempt.objects.get(machine__name=lost), outcome="bricked", actor="ann",
+                    now=driver.now)
+    driver.settle()
+
+    rollout.refresh_from_db()
+    assert rollout.status == "halted"
+    assert Decision.objects.filter(kind="halt", reason_code="hard_stop").count() == 1
+
+
+def test_no_attempt_starts_after_a_halt_and_those_in_flight_go_to_their_end(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, caps={"max_in_flight": 3, "max_unavailable_share": None})
+    driver.settle()
+    in_flight = set(Attempt.objects.exclude(status="queued").values_list("pk", flat=True))
+
+    services.halt(rollout, actor=make_user(), reason="smoke", now=driver.now)
+    driver.run(rollout, hours=12)
+
+    assert rollout.status == "halted"
+    assert len(in_flight) == 3
+    ended = Counter(Attempt.objects.values_list("status", flat=True))
+    assert ended == {"called_off": 5, "succeeded": 3}
+
+
+def test_a_halt_before_anything_was_written_gives_the_machine_back_untouched(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet)
+    busy = planned(rollout)[0]
+    fake_fleet.behaviour[busy] = "busy"
+    driver.run(rollout, hours=1)
+
+    services.halt(rollout, actor=make_user(), reason="enough", now=driver.now)
+    fake_fleet.behaviour[busy] = "ok"
+    driver.run(rollout, hours=1)
+
+    machine = Machine.objects.get(name=busy)
+    assert machine.state == "in_service"
+    assert fake_fleet.versions[busy] == {"bmc": OLD}
+    back = StateChange.objects.filter(machine=machine, new_state="in_service").latest("pk")
+    assert back.gate == "untouched"
+
+
+def test_a_halt_rolls_back_to_the_versions_that_ran_before(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, on_halt={"succeeded": "roll_back"})
+    driver.run(rollout, hours=12)
+
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, until="rolled_back")
+
+    assert rollout.status == "rolled_back"
+    assert {v["bmc"] for v in fake_fleet.versions.values()} == {OLD}
+    child = rollout.children.get()
+    assert child.status == "completed"
+    assert child.attempts.count() == 8
+    latest = FirmwareRecord.objects.filter(machine__name=canaries(rollout)[0], stage="active")
+    assert list(latest.order_by("since", "pk").values_list("version", flat=True))[-1] == OLD
+
+
+def test_a_task_delivered_twice_flashes_once(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(fake_fleet)
+    for _ in range(400):
+        if not selectors.has_due_work(driver.now):
+            due = selectors.next_due_at()
+            if due is None or rollout.status != "running":
+                break
+            driver.now = due
+        for _ in range(2):
+            tasks.evaluate(rollout.pk)
+            tasks.install(selectors.due_attempts(driver.now))
+        rollout.refresh_from_db()
+        if rollout.decisions.count() > 3:
+            break
+
+    assert sorted(Counter(fake_fleet.flashed).values()) == [1] * 8
+    moves = Counter(Transition.objects.values_list("wave", "old_status", "new_status"))
+    assert set(moves.values()) == {1}
+
+
+def test_a_pause_keeps_the_length_of_the_window(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(fake_fleet)
+    driver.run(rollout, hours=12)
+    before = selectors.waves_of(rollout)[0]
+    operator = make_user()
+
+    services.pause(rollout, actor=operator, now=driver.now)
+    driver.now = driver.now.replace(year=driver.now.year + 1)
+    driver.settle()
+    services.resume(rollout, actor=operator, now=driver.now)
+
+    after = selectors.waves_of(rollout)[0]
+    passed = driver.now.replace(year=driver.now.year) - driver.now.replace(
+        year=driver.now.year - 1
+    )
+    assert after.window_end - before.window_end == passed
+    assert after.looks == before.looks
+
+
+def test_an_override_needs_a_reason_and_a_second_person(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    from rollouts.errors import PlanRefused, SamePerson
+
+    rollout = started(fake_fleet)
+    driver.run(rollout, hours=12)
+    ann, bob = make_user("ann"), make_user("bob")
+    services.halt(rollout, actor=ann, reason="x", now=driver.now)
+    rollout.refresh_from_db()
+
+    with pytest.raises(PlanRefused, match="reason"):
+        services.override(rollout, actor=ann, second_person=bob, reason=" ", now=driver.now)
+    with pytest.raises(SamePerson):
+        services.override(rollout, actor=ann, second_person=ann, reason="y", now=driver.now)
+    services.override(rollout, actor=ann, second_person=bob, reason="y", now=driver.now)
+
+    assert rollout.status == "paused"
+    assert rollout.is_overridden
+    assert Order.objects.filter(kind="override", second_person=bob).count() == 1
+
+
+def test_evidence_before_an_override_does_not_count_again(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet)
+    driver.run(rollout, hours=12)
+    ann, bob = make_user("ann"), make_user("bob")
+    services.halt(rollout, actor=ann, reason="x", now=driver.now)
+    rollout.refresh_from_db()
+    services.override(rollout, actor=ann, second_person=bob, reason="fixed", now=driver.now)
+    old = selectors.waves_of(rollout)[0]
+
+    services.resume(rollout, actor=ann, now=driver.now)
+
+    wave = selectors.waves_of(rollout)[0]
+    assert wave.clock_start == driver.now > old.clock_start
+    assert "state" not in wave.judge_state
+    assert wave.evaluations.count() == old.evaluations.count() > 0
