@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from fleet import selectors as fleet_selectors
 from rollouts import aggregation, policies, selectors
-from rollouts.analysis import judge, proportions
+from rollouts.analysis import judge, proportions, spending
 from rollouts.analysis.samples import Samples
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.analysis.wave import Look, WavePlan, WaveState
@@ -31,13 +31,17 @@ _LOOKED_AT = (WaveStatus.INSTALLING, WaveStatus.SETTLING, WaveStatus.OBSERVING)
 # --- look ------------------------------------------------------------------------------------
 
 
-def run_cycle(wave: Wave, *, as_of: datetime) -> Decision:
-    """One forward pass over one wave: each line feeds the next, none looks back."""
+def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
+    """One forward pass over one wave: each line feeds the next, none looks back.
+
+    What had happened by `as_of` is judged from the rows that had arrived by `now`.
+    """
     policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
-    samples = aggregation.samples_for(wave, as_of=as_of)
+    samples = aggregation.samples_for(wave, as_of=as_of, arrived_by=now)
     plan = wave_plan(wave)
     look = look_at(wave, samples, as_of=as_of)
-    before = wave.judge_state.get("state")
+    # Before the clock of the first block starts there is no evidence to carry along.
+    before = wave.judge_state.get("state") if wave.clock_start else None
     state = WaveState.from_dict(before) if before else judge.initial_state(samples, policy)
     (outcome,), state = judge.evaluate(samples, policy, plan, looks=[look], state=state)
     return cycles.record_cycle(
@@ -45,8 +49,12 @@ def run_cycle(wave: Wave, *, as_of: datetime) -> Decision:
         outcome=outcome,
         as_of=as_of,
         state={**wave.judge_state, "state": state.to_dict(), "alpha_spent": spent(wave, look)},
-        inputs={"seed": policy.seed, "resamples": policy.resamples, "alpha": plan.alpha,
-                "state_before": before},
+        inputs={
+            "seed": policy.seed,
+            "resamples": policy.resamples,
+            "alpha": plan.alpha,
+            "state_before": before,
+        },
         engine_version=judge.ENGINE_VERSION,
         next_look_at=next_look(wave, as_of=as_of),
     )
@@ -55,10 +63,11 @@ def run_cycle(wave: Wave, *, as_of: datetime) -> Decision:
 def look_at(wave: Wave, samples: Samples, *, as_of: datetime) -> Look:
     """Return how much of the window, and of its extension, has passed at the cutoff."""
     elapsed = extended = 0.0
-    if wave.clock_start is not None:
-        elapsed = _share(as_of - wave.clock_start, wave.window_end - wave.clock_start)
-    if wave.is_extended:
-        extended = _share(as_of - wave.window_end, wave.extension_end - wave.window_end)
+    if wave.window_end is not None and wave.extension_end is not None:
+        window = timedelta(hours=wave.window_hours)
+        elapsed = _share(as_of - (wave.window_end - window), window)
+        if wave.is_extended:
+            extended = _share(as_of - wave.window_end, wave.extension_end - wave.window_end)
     return Look(
         number=wave.looks + 1,
         as_of_seconds=(as_of - samples.origin).total_seconds(),
@@ -98,13 +107,13 @@ def wave_alpha(wave: Wave) -> float:
 
 def spent(wave: Wave, look: Look) -> float:
     """Return how much of the wave's alpha has been spent by this look."""
-    has_extension = wave.rollout.plan["extension"] > 0
-    share = float(
-        judge.spent_share(
-            look.elapsed, extension_elapsed=look.extension_elapsed, has_extension=has_extension
-        )
+    share = spending.halt_level(
+        1,
+        look.elapsed,
+        look.extension_elapsed,
+        has_extension=wave.rollout.plan["extension"] > 0,
     )
-    return share * wave_alpha(wave)
+    return float(share) * wave_alpha(wave)
 
 
 def hard_stop(wave: Wave) -> str | None:
@@ -154,7 +163,7 @@ def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
     cutoff = due_cutoff(wave, now=now)
     if cutoff is None or not has_telemetry(cutoff, now=now):
         return None
-    return run_cycle(wave, as_of=cutoff)
+    return run_cycle(wave, as_of=cutoff, now=now)
 
 
 # --- enact -----------------------------------------------------------------------------------

@@ -169,30 +169,45 @@ def timeline(rollout: Rollout, *, limit: int = 100) -> list[dict[str, Any]]:
 
 def _order_rows(orders: Iterable[Order]) -> Iterable[dict[str, Any]]:
     for order in orders:
-        yield {"at": order.at, "kind": "order", "what": order.kind, "who": str(order.actor),
-               "reason": order.reason, "wave": order.parameters.get("wave")}
+        yield {
+            "at": order.at,
+            "kind": "order",
+            "what": order.kind,
+            "who": str(order.actor),
+            "reason": order.reason,
+            "wave": order.parameters.get("wave"),
+        }
 
 
 def _move_rows(moves: Iterable[Transition]) -> Iterable[dict[str, Any]]:
     for transition in moves:
-        yield {"at": transition.at, "kind": "move", "who": "",
-               "what": f"{transition.old_status} → {transition.new_status}",
-               "reason": transition.note,
-               "wave": transition.wave.number if transition.wave else None}
+        yield {
+            "at": transition.at,
+            "kind": "move",
+            "who": "",
+            "what": f"{transition.old_status} → {transition.new_status}",
+            "reason": transition.note,
+            "wave": transition.wave.number if transition.wave else None,
+        }
 
 
 def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
     for decision in decisions:
-        yield {"at": decision.as_of, "kind": "decision", "who": "engine",
-               "what": f"{decision.kind} ({decision.reason_code})", "reason": decision.reason,
-               "wave": decision.wave.number if decision.wave else None}
+        yield {
+            "at": decision.as_of,
+            "kind": "decision",
+            "who": "engine",
+            "what": f"{decision.kind} ({decision.reason_code})",
+            "reason": decision.reason,
+            "wave": decision.wave.number if decision.wave else None,
+        }
 
 
 def untriaged(rollout: Rollout) -> QuerySet[Attempt]:
     """Return the attempts whose machine never came back and nobody has said why."""
-    return rollout.attempts.filter(
-        status=AttemptStatus.NEVER_RETURNED, triage=""
-    ).select_related("machine")
+    return rollout.attempts.filter(status=AttemptStatus.NEVER_RETURNED, triage="").select_related(
+        "machine"
+    )
 
 
 def install_outcomes(wave: Wave) -> list[str]:
@@ -226,6 +241,8 @@ def acknowledged_signatures(rollout: Rollout) -> frozenset[str]:
 
 def longest_step() -> timedelta:
     """Return the longest time that a scaled clock may advance at once: one evaluation interval."""
-    plans = Rollout.objects.filter(status=Status.RUNNING).values_list("plan__look_minutes", flat=True)
+    plans = Rollout.objects.filter(status=Status.RUNNING).values_list(
+        "plan__look_minutes", flat=True
+    )
     minutes = min((value for value in plans if value), default=60.0)
     return timedelta(minutes=minutes)

@@ -406,9 +406,7 @@ def _succeed(attempt: Attempt, now: datetime) -> bool:
             due_at=now + timedelta(hours=attempt.rollout.plan["recheck_hours"]),
         )
         _move_machine(attempt, machine_lifecycle.Trigger.RETURN, now, gate=gate)
-    adapters.scheduler().release(
-        attempt.machine.name, reason=_actor(attempt.rollout), now=now
-    )
+    adapters.scheduler().release(attempt.machine.name, reason=_actor(attempt.rollout), now=now)
     return False
 
 
@@ -512,9 +510,7 @@ def _return_untouched(attempt: Attempt, now: datetime, *, detail: str) -> bool:
             finished_at=now if is_over else None,
         )
         _move_machine(attempt, machine_lifecycle.Trigger.CALL_OFF, now, gate="untouched")
-    adapters.scheduler().release(
-        attempt.machine.name, reason=_actor(attempt.rollout), now=now
-    )
+    adapters.scheduler().release(attempt.machine.name, reason=_actor(attempt.rollout), now=now)
     return False
 
 

@@ -65,9 +65,7 @@ def forecast(
     for number, word in enumerate(words, start=1):
         is_last = number == len(words)
         word["expected_excess_faults"] = (
-            0.0
-            if is_last
-            else _excess(policy, assignments, number + 1, rollout.plan, past, alphas)
+            0.0 if is_last else _excess(policy, assignments, number + 1, rollout.plan, past, alphas)
         )
     return words
 
@@ -102,8 +100,14 @@ def _word(
     bound = last_bound(policy)
     chances = {
         guardrail.name: _chance(
-            guardrail, policy, past, canaries=canaries, controls=controls, days=days,
-            treated=treated, bound=bound,
+            guardrail,
+            policy,
+            past,
+            canaries=canaries,
+            controls=controls,
+            days=days,
+            treated=treated,
+            bound=bound,
         )
         for guardrail in policy.guardrails
     }
@@ -157,13 +161,17 @@ def _chance(
         )
     if guardrail.metric is Metric.RECOVERY_TIME:
         return power.recovery_ni_power(
-            interruptions * canaries, interruptions * controls,
-            bound=bound, margin_ratio=guardrail.margin,
+            interruptions * canaries,
+            interruptions * controls,
+            bound=bound,
+            margin_ratio=guardrail.margin,
         )
     if guardrail.metric is Metric.SEVERE_PATH:
         return power.severe_ni_power(
-            interruptions * canaries, interruptions * controls,
-            bound=bound, margin=guardrail.margin,
+            interruptions * canaries,
+            interruptions * controls,
+            bound=bound,
+            margin=guardrail.margin,
         )
     if guardrail.metric is Metric.INSTALL:
         limit = max(0.01, 1.5 * INSTALL_BASELINE) + guardrail.margin

@@ -140,9 +140,7 @@ def advance(
         now=now,
         parameters={"wave": wave.number},
     )
-    move_wave(
-        wave, WaveTrigger.ADVANCE, cause=order, now=now, finished_at=now, next_look_at=None
-    )
+    move_wave(wave, WaveTrigger.ADVANCE, cause=order, now=now, finished_at=now, next_look_at=None)
     _wake(rollout, now)
     return order
 
@@ -159,7 +157,11 @@ def extend(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: 
     if wave.is_extended:
         raise PlanRefused([f"{wave} has had its one extension"])
     order = record_order(
-        rollout, Order.Kind.EXTEND, actor=actor, now=now, reason=reason,
+        rollout,
+        Order.Kind.EXTEND,
+        actor=actor,
+        now=now,
+        reason=reason,
         parameters={"wave": wave.number},
     )
     extend_window(wave, now=now)
@@ -210,8 +212,13 @@ def cancel(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: 
     """End a rollout where it stands; cancelling undoes nothing."""
     order = record_order(rollout, Order.Kind.CANCEL, actor=actor, now=now, reason=reason)
     move(
-        rollout, Trigger.CANCEL, cause=order, now=now, epoch=F("epoch") + 1,
-        finished_at=now, due_at=None,
+        rollout,
+        Trigger.CANCEL,
+        cause=order,
+        now=now,
+        epoch=F("epoch") + 1,
+        finished_at=now,
+        due_at=None,
     )
     call_off_waiting(rollout, now=now, detail="the rollout was cancelled")
     return order

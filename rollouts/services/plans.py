@@ -251,5 +251,3 @@ def deny(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: st
     order = record_order(rollout, Order.Kind.DENY, actor=actor, now=now, reason=reason)
     move(rollout, Trigger.DENY, cause=order, now=now)
     return order
-
-

@@ -57,8 +57,9 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
         wave=wave
     )
     first_look = None if is_release else now + _look_interval(wave)
-    move_wave(wave, WaveTrigger.START, cause=cause, now=now, started_at=now,
-              next_look_at=first_look)
+    move_wave(
+        wave, WaveTrigger.START, cause=cause, now=now, started_at=now, next_look_at=first_look
+    )
     _start_block(blocks[0], cause=cause, now=now)
 
 
@@ -142,9 +143,9 @@ def _previous_versions(
     rollout: Rollout, machine_ids: Iterable[int]
 ) -> dict[int, list[dict[str, str]]]:
     images = _images(rollout)
-    before = Assignment.objects.filter(
-        rollout=rollout.parent, machine__in=machine_ids
-    ).values_list("machine_id", "previous_versions")
+    before = Assignment.objects.filter(rollout=rollout.parent, machine__in=machine_ids).values_list(
+        "machine_id", "previous_versions"
+    )
     return {
         machine: [
             {**image, "version": versions[image["kind"]]}
@@ -216,16 +217,13 @@ def extend_window(wave: Wave, *, now: datetime) -> None:
     wave.refresh_from_db()
 
 
-@transaction.atomic
 def shift_clock(wave: Wave, *, by: timedelta) -> None:
-    """Move everything that waits by the length of a pause, so that it was not shortened."""
+    """Move what is still to come by the length of a pause, so that the window keeps its length."""
     Wave.objects.filter(pk=wave.pk).update(
-        clock_start=F("clock_start") + by,
         window_end=F("window_end") + by,
         extension_end=F("extension_end") + by,
         next_look_at=F("next_look_at") + by,
     )
-    wave.blocks.filter(clock_start__isnull=False).update(clock_start=F("clock_start") + by)
     wave.refresh_from_db()
 
 
@@ -316,9 +314,7 @@ def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> Rollout
 
 def _to_roll_back(rollout: Rollout) -> list[Assignment]:
     classes = [name for name, verb in rollout.plan["on_halt"].items() if verb == "roll_back"]
-    machines = Attempt.objects.filter(
-        Q(status__in=classes), rollout=rollout
-    ).values("machine_id")
+    machines = Attempt.objects.filter(Q(status__in=classes), rollout=rollout).values("machine_id")
     return list(
         Assignment.objects.filter(rollout=rollout, machine__in=machines)
         .exclude(previous_versions={})

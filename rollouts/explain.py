@@ -1,0 +1,134 @@
+"""Why does it wait, why was it halted: one answer for page, API, command and notification."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rollouts import selectors
+from rollouts.lifecycle import WAITING, Status, WaveStatus
+from rollouts.models import Rollout, Wave
+from rollouts.services.waves import current_wave
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that has to become true: what is, what is needed, since when, whose move it is."""
+
+    what: str
+    present: str
+    needed: str
+    since: datetime | None
+    who: str
+
+
+def explain(rollout: Rollout) -> list[Condition]:
+    """List everything that the rollout waits for now; empty when nothing is in its way."""
+    conditions = _by_status(rollout)
+    wave = current_wave(rollout)
+    if rollout.status == Status.RUNNING and wave is not None:
+        conditions += _by_wave(rollout, wave)
+    return conditions + _by_triage(rollout)
+
+
+def _by_status(rollout: Rollout) -> list[Condition]:
+    needed = {
+        Status.DRAFT: ("submission", "submitted", "its author"),
+        Status.AWAITING_APPROVAL: ("approval", "approved", "anybody but its author"),
+        Status.APPROVED: ("start", "started", "an operator"),
+        Status.PAUSED: ("resumption", "resumed", "an operator"),
+        Status.HALTED: (
+            "a decision after the halt",
+            "rolled back, overridden or cancelled",
+            "an operator, with a second person to override",
+        ),
+    }.get(Status(rollout.status))
+    if needed is None:
+        return []
+    what, wanted, who = needed
+    last = rollout.transitions.filter(wave=None).order_by("-pk").first()
+    return [Condition(what, rollout.status, wanted, last.at if last else rollout.created_at, who)]
+
+
+def _by_wave(rollout: Rollout, wave: Wave) -> list[Condition]:
+    if wave.status == WaveStatus.INSTALLING:
+        return _by_install(wave)
+    if wave.status == WaveStatus.HELD:
+        return [
+            Condition(
+                f"wave {wave.number}",
+                "held: unproven at the end of its window",
+                "advanced, skipped or rolled back",
+                wave.extension_end,
+                "an operator with a reason and a second person",
+            )
+        ]
+    evaluation = selectors.latest_evaluation(wave)
+    if evaluation is None:
+        return [
+            Condition(
+                f"wave {wave.number}",
+                "no look taken yet",
+                "a first look",
+                wave.started_at,
+                "the engine",
+            )
+        ]
+    conditions = [
+        Condition(
+            f"guardrail {g['name']}",
+            f"{g['verdict']}: {g['reason']}",
+            "not_worse",
+            evaluation.as_of,
+            "the engine, as evidence comes in",
+        )
+        for g in evaluation.guardrails
+        if g["required"] and g["verdict"] != "not_worse"
+    ]
+    return conditions + _by_advice(rollout, wave)
+
+
+def _by_advice(rollout: Rollout, wave: Wave) -> list[Condition]:
+    latest = wave.decisions.order_by("-pk").first()
+    if latest is None:
+        return []
+    if latest.kind == "widen" and rollout.mode != Rollout.Mode.AUTOMATIC:
+        return [
+            Condition(
+                f"wave {wave.number}",
+                "the engine advises to widen",
+                "advanced",
+                latest.as_of,
+                "an operator",
+            )
+        ]
+    if latest.reason_code == "review":
+        return [Condition("review", latest.reason, "acknowledged", latest.as_of, "an operator")]
+    return []
+
+
+def _by_install(wave: Wave) -> list[Condition]:
+    counts = selectors.attempt_counts(wave.rollout)
+    waiting = sum(counts.get(status, 0) for status in WAITING)
+    if not waiting:
+        return []
+    return [
+        Condition(
+            f"installs of wave {wave.number}",
+            f"{waiting} attempts wait",
+            "machines in service, within the caps of the plan",
+            wave.started_at,
+            "the scheduler, and whoever owns the machines",
+        )
+    ]
+
+
+def _by_triage(rollout: Rollout) -> list[Condition]:
+    return [
+        Condition(
+            f"triage of {attempt.machine.name}",
+            "never returned",
+            "recovered, coincident hardware, or bricked",
+            attempt.finished_at,
+            "triage",
+        )
+        for attempt in selectors.untriaged(rollout)[:20]
+    ]
