@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import and_
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet, Window
+from django.db.models import F, Q, QuerySet, TextField, Window
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Rank
+from django.db.models.functions import Cast, Rank
 
 from fleet.bulk import batches
 from fleet.errors import SelectorError
@@ -56,7 +56,8 @@ def machines_matching(text: str) -> QuerySet[Machine]:
     labels = [r.key for r in requirements if r.key not in FIELDS]
     _refuse_unknown(labels)
     for key in labels:
-        machines = machines.alias(**{_alias(key, labels): KeyTextTransform(key, "labels")})
+        value = Cast(KeyTextTransform(key, "labels"), TextField())  # compares as text, not JSON
+        machines = machines.alias(**{_alias(key, labels): value})
     return machines.filter(reduce(and_, (_condition(r, labels) for r in requirements)))
 
 
