@@ -32,6 +32,10 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.BundleFrozen: (HTTPStatus.CONFLICT, "bundle_frozen"),
     fleet.errors.BundleNotReady: (HTTPStatus.CONFLICT, "bundle_not_ready"),
     fleet.errors.ClockError: (HTTPStatus.CONFLICT, "clock_refused"),
+    fleet.errors.SelfApproval: (HTTPStatus.FORBIDDEN, "self_approval"),
+    fleet.errors.RegistrationRefused: (HTTPStatus.BAD_REQUEST, "registration_refused"),
+    fleet.errors.SelectorError: (HTTPStatus.BAD_REQUEST, "selector_refused"),
+    fleet.errors.BatchConflict: (HTTPStatus.CONFLICT, "batch_conflict"),
     rollouts.errors.StaleRollout: (HTTPStatus.CONFLICT, "stale_rollout"),
     rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),
     rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
@@ -47,8 +51,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
 
 def problem_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
     """Answer a problem document, or None for an error that nobody foresaw."""
-    found = next((PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS), None)
-    if found is not None:
+    if found := known_problem(error):
         status, code = found
         reasons = [{"reason": reason} for reason in getattr(error, "reasons", ())]
         document = problem(status, code=code, detail=str(error), errors=reasons)
@@ -58,6 +61,11 @@ def problem_handler(error: Exception, context: Mapping[str, Any]) -> Response | 
         response.data = framework_problem(error, status=HTTPStatus(response.status_code))
         response.content_type = CONTENT_TYPE
     return response
+
+
+def known_problem(error: Exception) -> tuple[HTTPStatus, str] | None:
+    """Status and code of a domain error, or None for any other error."""
+    return next((PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS), None)
 
 
 def framework_problem(error: Exception, *, status: HTTPStatus) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""The content security policy of every page."""
+"""The content security policy of every page, and how pages show domain errors."""
 
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from config.api import known_problem
 
 # The admin theme needs Alpine's evaluator and inline styles; scripts come from
 # this host's files only, so a page cannot be made to run text that it shows.
@@ -28,3 +32,32 @@ class ContentSecurityPolicy:
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)
         return response
+
+
+class DomainProblems:
+    """Pages tell a domain error in words, with the same status as the API; views never catch it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        known = known_problem(error)
+        if known is None:
+            return None
+        reasons = getattr(error, "reasons", [])
+        context = {
+            "detail": "" if reasons else str(error),
+            "reasons": reasons,
+            "back": came_from(request),
+        }
+        return render(request, "problem.html", context, status=known[0])
+
+
+def came_from(request: HttpRequest) -> str:
+    """The page of this site that the request came from, else the home page."""
+    address = request.headers.get("Referer", "")
+    is_here = url_has_allowed_host_and_scheme(address, allowed_hosts={request.get_host()})
+    return address if is_here else "/"

@@ -13,10 +13,10 @@ from typing import Any
 
 from celery.schedules import schedule
 from django.core.exceptions import ImproperlyConfigured
-from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 
 from config import environment
+from config.theme import UNFOLD  # noqa: F401 - a setting of the admin theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 environment.env.read_env(BASE_DIR / ".env")  # never overrides a variable that is set
@@ -136,6 +136,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "config.middleware.DomainProblems",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -166,15 +167,6 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-
-UNFOLD = {
-    "SITE_TITLE": "Coalmine",
-    "SITE_HEADER": "Coalmine",
-    "SITE_SUBHEADER": _("Firmware canary rollouts with evidence"),
-    "SITE_URL": reverse_lazy("admin:index"),
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-}
 
 # --- language and time ------------------------------------------------------
 
@@ -221,6 +213,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {"TriageEnum": "rollouts.models.Attempt.Triage"},
 }
 
 # --- Celery -----------------------------------------------------------------

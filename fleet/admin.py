@@ -1,0 +1,418 @@
+"""The fleet in the admin: configuration can be edited, records and states only read.
+
+A machine's state, its cordons and the telemetry move through `fleet.services`, which keep the
+rules and write the records; the admin offers no way around them.
+"""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as PlainGroupAdmin
+from django.contrib.auth.admin import UserAdmin as PlainUserAdmin
+from django.contrib.auth.models import Group, User
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from knox.models import AuthToken
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.paginator import InfinitePaginator
+
+from fleet import clock, services
+from fleet.errors import FleetError
+from fleet.models import (
+    BundleImage,
+    BundleStatus,
+    Clock,
+    Component,
+    Cordon,
+    Fault,
+    FaultSignature,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Heartbeat,
+    Machine,
+    Observation,
+    Platform,
+    Recovery,
+    StateChange,
+    Team,
+    TelemetryBatch,
+)
+
+admin.site.unregister([User, Group, AuthToken])
+
+
+class ConfigAdmin(ModelAdmin):
+    """Base of what people may edit."""
+
+    list_per_page = 50
+    show_full_result_count = False
+    warn_unsaved_form = True
+
+
+class RecordAdmin(ModelAdmin):
+    """Base of what is shown and never edited, page by page without counting a large table."""
+
+    list_per_page = 50
+    show_full_result_count = False
+    paginator = InfinitePaginator
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class RecordInline(TabularInline):
+    """Rows of another table on a page, to read."""
+
+    extra = 0
+    can_delete = False
+    show_change_link = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+# --- people -------------------------------------------------------------------------------------
+
+
+@admin.register(User)
+class UserAdmin(PlainUserAdmin, ModelAdmin):
+    """Accounts; only a superuser hands out rights."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_per_page = 50
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
+        own = super().get_readonly_fields(request, obj)
+        if request.user.is_superuser:
+            return tuple(own)
+        return (*own, "is_staff", "is_superuser", "groups", "user_permissions")
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        # Whoever may change a superuser's password is one.
+        is_above = obj is not None and obj.is_superuser and not request.user.is_superuser
+        return not is_above and super().has_change_permission(request, obj)
+
+
+@admin.register(Group)
+class GroupAdmin(PlainGroupAdmin, ModelAdmin):
+    """Roles; only a superuser says what they may do."""
+
+    list_per_page = 50
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return request.user.is_superuser
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return request.user.is_superuser
+
+
+@admin.register(AuthToken)
+class AuthTokenAdmin(RecordAdmin):
+    """Tokens of the API: made there, seen and revoked here."""
+
+    list_display = ("token_key", "user", "created", "expiry")
+    list_select_related = ("user",)
+    search_fields = ("token_key", "user__username")
+    fields = ("token_key", "user", "created", "expiry")
+    paginator = admin.ModelAdmin.paginator
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return ModelAdmin.has_delete_permission(self, request, obj)
+
+
+# --- inventory ----------------------------------------------------------------------------------
+
+
+@admin.register(Team)
+class TeamAdmin(ConfigAdmin):
+    list_display = ("name", "roles")
+    search_fields = ("name",)
+
+
+@admin.register(Platform)
+class PlatformAdmin(ConfigAdmin):
+    list_display = ("name", "vendor", "accelerators")
+    search_fields = ("name", "vendor")
+
+
+class ComponentInline(RecordInline):
+    model = Component
+
+
+class CordonInline(RecordInline):
+    model = Cordon
+
+
+@admin.register(Machine)
+class MachineAdmin(ConfigAdmin):
+    """Where a machine is may be corrected here; what state it is in may not."""
+
+    list_display = (
+        "name",
+        "platform",
+        "site",
+        "rack",
+        "state",
+        "may_take_work",
+        "next_step",
+        "deadline_at",
+    )
+    list_filter = ("state", "may_take_work", "platform")
+    list_select_related = ("platform",)
+    search_fields = ("name", "serial", "rack")
+    autocomplete_fields = ("team",)
+    inlines = (ComponentInline, CordonInline)
+    readonly_fields = (
+        "name",
+        "platform",
+        "state",
+        "owner_role",
+        "next_step",
+        "entered_at",
+        "deadline_at",
+        "watch_until",
+        "may_take_work",
+        "registered_at",
+        "job",
+        "workload",
+    )
+    fieldsets = (
+        (None, {"fields": ("name", "platform", "team", "serial", "labels")}),
+        (
+            "State",
+            {
+                "fields": (
+                    "state",
+                    "owner_role",
+                    "next_step",
+                    "entered_at",
+                    "deadline_at",
+                    "watch_until",
+                    "may_take_work",
+                    "registered_at",
+                )
+            },
+        ),
+        (
+            "Place",
+            {
+                "fields": (
+                    "site",
+                    "pool",
+                    "rack",
+                    "chassis",
+                    "power_domain",
+                    "nvlink_domain",
+                    "leaf",
+                )
+            },
+        ),
+        ("Work", {"fields": ("job", "workload", "scheduler_node")}),
+        ("Management", {"fields": ("bmc_address", "credential")}),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # machines are registered with their components, and may be vouched for
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False  # machines retire
+
+
+@admin.register(Component)
+class ComponentAdmin(RecordAdmin):
+    list_display = ("machine", "kind", "slot", "model", "serial")
+    list_filter = ("kind",)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "=serial")
+
+
+@admin.register(Cordon)
+class CordonAdmin(RecordAdmin):
+    list_display = ("machine", "owner", "reason", "since", "lifted_at", "lifted_by")
+    list_filter = (("lifted_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "owner")
+
+
+@admin.register(StateChange)
+class StateChangeAdmin(RecordAdmin):
+    list_display = ("machine", "old_state", "new_state", "trigger", "at", "actor", "gate")
+    list_filter = ("new_state",)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "=actor")
+    ordering = ("-pk",)
+
+
+# --- firmware -----------------------------------------------------------------------------------
+
+
+@admin.register(FirmwareImage)
+class FirmwareImageAdmin(ConfigAdmin):
+    """Images may be corrected until a frozen bundle names them."""
+
+    list_display = ("kind", "version", "vendor", "activation", "activation_domain")
+    list_filter = ("kind", "activation")
+    search_fields = ("kind", "vendor", "version")
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: FirmwareImage | None = None
+    ) -> bool:
+        return super().has_change_permission(request, obj) and not is_frozen(obj)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: FirmwareImage | None = None
+    ) -> bool:
+        return super().has_delete_permission(request, obj) and not is_frozen(obj)
+
+
+def is_frozen(image: FirmwareImage | None) -> bool:
+    """True once a bundle that is no draft any more names the image."""
+    return (
+        image is not None
+        and image.places.exclude(bundle__status=BundleStatus.DRAFT).exists()
+    )
+
+
+class BundleImageInline(TabularInline):
+    model = BundleImage
+    extra = 0
+    autocomplete_fields = ("image",)
+
+
+@admin.register(FirmwareBundle)
+class FirmwareBundleAdmin(ConfigAdmin):
+    """A draft is its author's to edit; approval is somebody else's, and freezes it."""
+
+    list_display = ("name", "version", "status", "author", "approver", "approved_at")
+    list_filter = ("status", "platforms")
+    list_select_related = ("author", "approver")
+    search_fields = ("name", "version")
+    autocomplete_fields = ("platforms",)
+    inlines = (BundleImageInline,)
+    readonly_fields = ("status", "digest", "author", "approver", "created_at", "approved_at")
+    actions = ("approve",)
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: FirmwareBundle | None = None
+    ) -> bool:
+        is_own_draft = obj is None or (
+            obj.status == BundleStatus.DRAFT and obj.author_id == request.user.pk
+        )
+        return is_own_draft and super().has_change_permission(request, obj)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: FirmwareBundle | None = None
+    ) -> bool:
+        is_draft = obj is not None and obj.status == BundleStatus.DRAFT
+        return is_draft and super().has_delete_permission(request, obj)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if not change:
+            obj.author = request.user
+            obj.created_at = clock.now()
+        super().save_model(request, obj, form, change)
+
+    @admin.action(description="Approve the selected drafts", permissions=("change",))
+    def approve(self, request: HttpRequest, queryset: QuerySet[FirmwareBundle]) -> None:
+        for bundle in queryset:
+            try:
+                services.approve_bundle(bundle, approver=request.user, now=clock.now())
+            except FleetError as error:
+                self.message_user(request, f"{bundle}: {error}", messages.ERROR)
+            else:
+                self.message_user(request, f"{bundle} is approved", messages.SUCCESS)
+
+
+@admin.register(BundleImage)
+class BundleImageAdmin(RecordAdmin):
+    list_display = ("bundle", "position", "image")
+    list_select_related = ("bundle", "image")
+    search_fields = ("bundle__name", "image__version")
+
+
+@admin.register(FirmwareRecord)
+class FirmwareRecordAdmin(RecordAdmin):
+    list_display = ("machine", "kind", "slot", "stage", "version", "since", "source", "is_disputed")
+    list_filter = ("stage", "source", "is_disputed", "kind")
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "=version")
+    ordering = ("-pk",)
+
+
+# --- telemetry ----------------------------------------------------------------------------------
+
+
+@admin.register(FaultSignature)
+class FaultSignatureAdmin(ConfigAdmin):
+    """The catalogue: what unknown signatures mean is said here."""
+
+    list_display = ("name", "family", "title", "severity", "kind", "is_unrecoverable")
+    list_filter = ("family", "severity", "kind")
+    search_fields = ("name", "title")
+    readonly_fields = ("name",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # a signature appears with its first fault
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+@admin.register(TelemetryBatch)
+class TelemetryBatchAdmin(RecordAdmin):
+    list_display = ("source", "key", "received_at", "accepted", "duplicates", "refused")
+    search_fields = ("=source", "=key")
+    ordering = ("-pk",)
+
+
+@admin.register(Observation)
+class ObservationAdmin(RecordAdmin):
+    list_display = ("machine", "start", "end", "in_service_seconds", "throughput", "workload")
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(Fault)
+class FaultAdmin(RecordAdmin):
+    list_display = ("machine", "time", "signature", "severity", "component", "source")
+    list_filter = ("severity",)
+    list_select_related = ("machine", "signature")
+    search_fields = ("=machine__name", "=signature__name")
+    ordering = ("-pk",)
+
+
+@admin.register(Recovery)
+class RecoveryAdmin(RecordAdmin):
+    list_display = ("machine", "time", "recovered_at", "path", "recovery_seconds", "job")
+    list_filter = ("path",)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "=job")
+    ordering = ("-pk",)
+
+
+# --- the clock ----------------------------------------------------------------------------------
+
+
+@admin.register(Clock)
+class ClockAdmin(RecordAdmin):
+    list_display = ("mode", "virtual_time", "rate", "ticked_at")
+
+
+@admin.register(Heartbeat)
+class HeartbeatAdmin(RecordAdmin):
+    list_display = ("name", "beat_at")

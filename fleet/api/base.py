@@ -1,0 +1,166 @@
+"""What every endpoint keeps: unknown names in a body or an address are refused, never dropped."""
+
+import difflib
+import io
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.utils.dateparse import parse_datetime
+from rest_framework import serializers
+from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
+from rest_framework.parsers import JSONParser
+from rest_framework.permissions import BasePermission, DjangoModelPermissions
+from rest_framework.request import Request
+from rest_framework.viewsets import GenericViewSet
+
+
+def suggestion(name: str, accepted: Collection[str]) -> str:
+    """What would have been accepted instead of `name`.
+
+    Examples
+    --------
+    >>> suggestion("rakc", ["rack", "site"])
+    "did you mean 'rack'? accepted: rack, site"
+    """
+    close = difflib.get_close_matches(name, accepted, n=1, cutoff=0.6)
+    listing = f"accepted: {', '.join(sorted(accepted)) or 'none'}"
+    return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
+class StrictFields:
+    """Refuses unknown and read-only fields of a body by name."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            refused = dict(self._refused(data))
+            if refused:
+                raise ValidationError(refused)
+        return super().to_internal_value(data)  # type: ignore[misc]
+
+    def _refused(self, data: Mapping[str, Any]) -> Iterable[tuple[str, list[ErrorDetail]]]:
+        fields = self.fields  # type: ignore[attr-defined]
+        writable = [name for name, field in fields.items() if not field.read_only]
+        for name in data:
+            if name not in fields:
+                text = f"unknown field; {suggestion(name, writable)}"
+                yield name, [ErrorDetail(text, code="unknown_field")]
+            elif fields[name].read_only:
+                text = f"read-only; accepted: {', '.join(sorted(writable))}"
+                yield name, [ErrorDetail(text, code="read_only")]
+
+
+class StrictSerializer(StrictFields, serializers.Serializer):
+    """A plain serializer that refuses what it does not know."""
+
+
+class StrictModelSerializer(StrictFields, serializers.ModelSerializer):
+    """A model serializer that refuses what it does not know."""
+
+
+class ZonedDateTimeField(serializers.DateTimeField):
+    """RFC 3339 with a zone; a time without one is nobody's."""
+
+    default_error_messages: ClassVar = {"no_zone": "{value!r} has no zone; write 2026-01-31T12:00:00Z"}
+
+    def to_internal_value(self, value: Any) -> datetime:
+        if isinstance(value, str) and is_naive(value):
+            self.fail("no_zone", value=value)
+        return super().to_internal_value(value)
+
+
+def is_naive(text: str) -> bool:
+    """True for a time that can be read but carries no zone."""
+    try:
+        parsed = parse_datetime(text)
+    except ValueError:
+        return False  # well formed, impossible date: another error
+    return parsed is not None and parsed.tzinfo is None
+
+
+class ModelPermissions(DjangoModelPermissions):
+    """Reading needs the model's view permission, writing its add or change permission."""
+
+    perms_map: ClassVar = {
+        **DjangoModelPermissions.perms_map,
+        "GET": ["%(app_label)s.view_%(model_name)s"],
+        "HEAD": ["%(app_label)s.view_%(model_name)s"],
+        "OPTIONS": [],
+    }
+
+
+def needs(permission: str) -> type[BasePermission]:
+    """A permission class that asks for one named permission."""
+
+    class Needs(BasePermission):
+        message = f"this needs the permission {permission}"
+
+        def has_permission(self, request: Request, view: Any) -> bool:
+            return bool(request.user and request.user.has_perm(permission))
+
+    return Needs
+
+
+class BodyTooLarge(APIException):
+    """The body is longer than the API reads."""
+
+    status_code = 413
+    default_code = "body_too_large"
+    default_detail = "the body is too large; send it in several requests"
+
+
+class BoundedJSONParser(JSONParser):
+    """Refuses a body that is too long before it is read into memory."""
+
+    max_bytes = 16 * 2**20
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        body = stream.read(self.max_bytes + 1)
+        if len(body) > self.max_bytes:
+            raise BodyTooLarge(f"the body is longer than {self.max_bytes} bytes")
+        return super().parse(io.BytesIO(body), media_type, parser_context)
+
+
+class StrictViewSet(GenericViewSet):
+    """A view set that refuses unknown names in the query string."""
+
+    permission_classes: ClassVar = [ModelPermissions]
+    parser_classes: ClassVar = [BoundedJSONParser]
+    #: Names that an action understands beyond its filters and its pages.
+    query_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    #: Actions besides `list` that hand out pages.
+    paged_actions: ClassVar[tuple[str, ...]] = ()
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        accepted = self.accepted_names()
+        unknown = [name for name in request.query_params if name not in accepted]
+        if unknown:
+            raise ValidationError(
+                {
+                    name: ErrorDetail(
+                        f"unknown filter; {suggestion(name, accepted)}", code="unknown_filter"
+                    )
+                    for name in unknown
+                }
+            )
+
+    def accepted_names(self) -> set[str]:
+        names = set(self.query_names.get(self.action, ()))
+        if self.action == "list" and getattr(self, "filterset_class", None):
+            names |= set(self.filterset_class.base_filters)
+        if self.action == "list" or self.action in self.paged_actions:
+            names |= {"cursor", "page_size"}
+        return names
+
+    def asked_time(self, *, default: datetime) -> datetime:
+        """The query's `as_of`, an RFC 3339 time with zone, or the default."""
+        text = self.request.query_params.get("as_of")
+        if text is None:
+            return default
+        field = ZonedDateTimeField()
+        try:
+            # An unescaped + in an address reads as a blank.
+            return field.run_validation(text.replace(" ", "+"))
+        except ValidationError as error:
+            raise ValidationError({"as_of": error.detail}) from error

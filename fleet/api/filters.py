@@ -1,0 +1,68 @@
+"""What lists of the fleet can be narrowed by; a value that cannot be is refused."""
+
+from typing import ClassVar
+
+import django_filters
+from django.db.models import QuerySet
+
+from fleet import selectors
+from fleet.models import BundleStatus, FirmwareBundle, FirmwareImage, Machine, Platform
+
+
+class MachineFilter(django_filters.FilterSet):
+    """Machines by where they are and what state they are in, or by a whole selector."""
+
+    platform = django_filters.ModelChoiceFilter(
+        queryset=Platform.objects.all(), to_field_name="name", help_text="name of a platform"
+    )
+    state = django_filters.ChoiceFilter(
+        choices=[(state.value, state.value) for state in Machine.State]
+    )
+    may_take_work = django_filters.BooleanFilter()
+    selector = django_filters.CharFilter(
+        method="by_selector", help_text="for example platform=dgx-h100,rack in (r1,r2),env!=lab"
+    )
+
+    class Meta:
+        model = Machine
+        fields: ClassVar = [
+            "name",
+            "platform",
+            "state",
+            "may_take_work",
+            "site",
+            "pool",
+            "rack",
+            "chassis",
+            "power_domain",
+            "nvlink_domain",
+            "leaf",
+            "job",
+            "workload",
+        ]
+
+    def by_selector(
+        self, queryset: QuerySet[Machine], name: str, value: str
+    ) -> QuerySet[Machine]:
+        return queryset.filter(pk__in=selectors.machines_matching(value).values("pk"))
+
+
+class BundleFilter(django_filters.FilterSet):
+    """Bundles by name, status and platform."""
+
+    status = django_filters.ChoiceFilter(choices=BundleStatus.choices)
+    platform = django_filters.ModelChoiceFilter(
+        field_name="platforms", queryset=Platform.objects.all(), to_field_name="name"
+    )
+
+    class Meta:
+        model = FirmwareBundle
+        fields: ClassVar = ["name", "version", "status", "platform"]
+
+
+class ImageFilter(django_filters.FilterSet):
+    """Images by what they are for."""
+
+    class Meta:
+        model = FirmwareImage
+        fields: ClassVar = ["kind", "vendor", "version"]

@@ -1,0 +1,221 @@
+"""The fleet's fields as the API shows and takes them."""
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from fleet.api.base import StrictModelSerializer, StrictSerializer, ZonedDateTimeField
+from fleet.models import (
+    FaultSignature,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Machine,
+    Platform,
+    Recovery,
+)
+
+MOST_RECORDS = 10_000
+
+
+class MachineSerializer(StrictModelSerializer):
+    """A machine as it stands now. How to reach its BMC is nobody's business here."""
+
+    platform = serializers.SlugRelatedField("name", read_only=True)
+    team = serializers.SlugRelatedField("name", read_only=True)
+
+    class Meta:
+        model = Machine
+        exclude: ClassVar = ["bmc_address", "credential"]
+
+
+class VersionsSerializer(StrictSerializer):
+    """Which versions were active on a machine at one time."""
+
+    machine = serializers.CharField()
+    as_of = serializers.DateTimeField()
+    versions = serializers.DictField(
+        child=serializers.CharField(), help_text="version by kind, or by kind/slot"
+    )
+
+
+class FirmwareRecordSerializer(StrictModelSerializer):
+    """One entry of the version history."""
+
+    class Meta:
+        model = FirmwareRecord
+        exclude: ClassVar = ["machine"]
+
+
+class PlatformSerializer(StrictModelSerializer):
+    """A model line of machines."""
+
+    class Meta:
+        model = Platform
+        fields: ClassVar = ["name", "vendor", "accelerators"]
+
+
+class ImageSerializer(StrictModelSerializer):
+    """One version of one kind of component's firmware."""
+
+    class Meta:
+        model = FirmwareImage
+        fields = "__all__"
+
+
+class PlacedImageSerializer(StrictModelSerializer):
+    """An image as a bundle names it."""
+
+    class Meta:
+        model = FirmwareImage
+        fields: ClassVar = ["id", "kind", "vendor", "version", "activation"]
+
+
+class BundleSerializer(StrictModelSerializer):
+    """A bundle with its images in order."""
+
+    platforms = serializers.SlugRelatedField("name", many=True, read_only=True)
+    images = serializers.SerializerMethodField()
+    author = serializers.SlugRelatedField("username", read_only=True)
+    approver = serializers.SlugRelatedField("username", read_only=True)
+
+    class Meta:
+        model = FirmwareBundle
+        fields = "__all__"
+
+    def get_images(self, bundle: FirmwareBundle) -> list[dict[str, Any]]:
+        places = sorted(bundle.places.all(), key=lambda place: place.position)
+        return [dict(PlacedImageSerializer(place.image).data) for place in places]
+
+
+class NewBundleSerializer(StrictModelSerializer):
+    """What a new bundle is made of."""
+
+    platforms = serializers.SlugRelatedField(
+        "name", many=True, queryset=Platform.objects.all(), allow_empty=False
+    )
+    images = serializers.PrimaryKeyRelatedField(
+        many=True,
+        queryset=FirmwareImage.objects.all(),
+        allow_empty=False,
+        help_text="identifiers of images, in the order in which they are installed",
+    )
+
+    class Meta:
+        model = FirmwareBundle
+        fields: ClassVar = ["name", "version", "platforms", "images"]
+
+
+class EmptySerializer(StrictSerializer):
+    """A body without fields."""
+
+
+# --- telemetry ----------------------------------------------------------------------------------
+
+
+class BatchSerializer(StrictSerializer):
+    """The envelope of a batch; its records are checked one by one when they are stored."""
+
+    source = serializers.CharField(max_length=100, help_text="who reports")
+    key = serializers.CharField(
+        max_length=200, help_text="names this delivery; sending it again changes nothing"
+    )
+    records = serializers.ListField(
+        child=serializers.DictField(), min_length=1, max_length=MOST_RECORDS
+    )
+
+
+class FaultReportSerializer(StrictSerializer):
+    """One fault of one machine."""
+
+    machine = serializers.CharField()
+    time = ZonedDateTimeField()
+    signature = serializers.CharField()
+    severity = serializers.ChoiceField(FaultSignature.Severity.choices, required=False)
+    component = serializers.CharField(required=False)
+    boot_id = serializers.CharField(required=False)
+    job = serializers.CharField(required=False)
+    source_key = serializers.CharField(required=False)
+
+
+class ObservationReportSerializer(StrictSerializer):
+    """What one machine did over an interval."""
+
+    machine = serializers.CharField()
+    start = ZonedDateTimeField()
+    end = ZonedDateTimeField()
+    in_service_seconds = serializers.FloatField()
+    throughput = serializers.FloatField(required=False, help_text="relative to nominal")
+    workload = serializers.CharField(required=False)
+    boot_id = serializers.CharField(required=False)
+    detector = serializers.CharField(required=False)
+    source_key = serializers.CharField(required=False)
+
+
+class RecoveryReportSerializer(StrictSerializer):
+    """One interruption and, once it is over, how the work came back."""
+
+    machine = serializers.CharField()
+    time = ZonedDateTimeField()
+    recovered_at = ZonedDateTimeField(required=False)
+    path = serializers.ChoiceField(Recovery.Path.choices, required=False)
+    recovery_seconds = serializers.FloatField(required=False)
+    repeated_seconds = serializers.FloatField(required=False)
+    job = serializers.CharField(required=False)
+    source_key = serializers.CharField(required=False)
+
+
+class FaultBatchSerializer(BatchSerializer):
+    records = FaultReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+
+
+class ObservationBatchSerializer(BatchSerializer):
+    records = ObservationReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+
+
+class RecoveryBatchSerializer(BatchSerializer):
+    records = RecoveryReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+
+
+class RefusalSerializer(StrictSerializer):
+    """A record that was not stored, and why."""
+
+    index = serializers.IntegerField(help_text="place in the batch, from 0")
+    field = serializers.CharField()
+    value = serializers.JSONField()
+    reason = serializers.CharField()
+
+
+class BatchResultSerializer(StrictSerializer):
+    """What became of a batch, record by record."""
+
+    source = serializers.CharField()
+    key = serializers.CharField()
+    accepted = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+    refused = RefusalSerializer(many=True)
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+class NewTokenSerializer(StrictSerializer):
+    """How long a new token is to live."""
+
+    hours = serializers.IntegerField(
+        min_value=1, max_value=24 * 366, required=False, help_text="without it: until it is revoked"
+    )
+
+
+class TokenSerializer(StrictSerializer):
+    """A token as it can be seen later: its first characters only."""
+
+    token_key = serializers.CharField()
+    created = serializers.DateTimeField()
+    expiry = serializers.DateTimeField(allow_null=True)
+
+
+class IssuedTokenSerializer(TokenSerializer):
+    """A token at its birth, the only time that it is shown."""
+
+    token = serializers.CharField()

@@ -1,0 +1,24 @@
+"""The fleet's routes below /api/v1/."""
+
+from django.urls import path
+from rest_framework.routers import SimpleRouter
+
+from fleet.api import views
+
+router = SimpleRouter(trailing_slash=False)
+router.register("machines", views.MachineViewSet, basename="machine")
+router.register("platforms", views.PlatformViewSet, basename="platform")
+router.register("images", views.ImageViewSet, basename="image")
+router.register("bundles", views.BundleViewSet, basename="bundle")
+router.register("tokens", views.TokenViewSet, basename="token")
+
+urlpatterns = [
+    *router.urls,
+    path("telemetry/faults", views.FaultBatchView.as_view(), name="telemetry-faults"),
+    path(
+        "telemetry/observations",
+        views.ObservationBatchView.as_view(),
+        name="telemetry-observations",
+    ),
+    path("telemetry/recoveries", views.RecoveryBatchView.as_view(), name="telemetry-recoveries"),
+]

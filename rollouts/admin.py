@@ -1,0 +1,165 @@
+"""Rollouts in the admin: records to read. What steers a rollout is its page, by orders."""
+
+from django.contrib import admin
+from django.urls import reverse
+from django.utils.html import format_html
+
+from fleet.admin import RecordAdmin, RecordInline
+from rollouts.models import (
+    Action,
+    Assignment,
+    Attempt,
+    AttemptEvent,
+    Block,
+    Decision,
+    Evaluation,
+    Membership,
+    Order,
+    Policy,
+    Rollout,
+    ScoreBlob,
+    Transition,
+    Wave,
+)
+
+
+@admin.register(Policy)
+class PolicyAdmin(RecordAdmin):
+    list_display = ("name", "version", "author", "created_at", "digest")
+    list_select_related = ("author",)
+    search_fields = ("name",)
+
+
+class WaveInline(RecordInline):
+    model = Wave
+    fields = ("number", "kind", "size", "window_hours", "status", "looks", "window_end")
+
+
+@admin.register(Rollout)
+class RolloutAdmin(RecordAdmin):
+    list_display = ("name", "page", "status", "mode", "bundle", "author", "created_at")
+    list_filter = ("status", "mode", "kind")
+    list_select_related = ("bundle", "author")
+    search_fields = ("name",)
+    readonly_fields = ("page",)
+    inlines = (WaveInline,)
+
+    @admin.display(description="page")
+    def page(self, rollout: Rollout) -> str:
+        address = reverse("rollouts:detail", args=(rollout.pk,))
+        return format_html('<a href="{}">open its page</a>', address)
+
+
+@admin.register(Wave)
+class WaveAdmin(RecordAdmin):
+    list_display = ("rollout", "number", "kind", "size", "status", "looks", "window_end")
+    list_filter = ("status", "kind")
+    list_select_related = ("rollout",)
+    search_fields = ("rollout__name",)
+
+
+@admin.register(Assignment)
+class AssignmentAdmin(RecordAdmin):
+    list_display = (
+        "rollout",
+        "machine_name",
+        "stratum",
+        "position",
+        "planned_wave",
+        "is_hold_back",
+    )
+    list_filter = ("is_hold_back",)
+    list_select_related = ("rollout",)
+    search_fields = ("=machine_name", "rollout__name")
+
+
+@admin.register(Block)
+class BlockAdmin(RecordAdmin):
+    list_display = ("wave", "number", "started_at", "clock_start")
+    list_select_related = ("wave__rollout",)
+
+
+@admin.register(Membership)
+class MembershipAdmin(RecordAdmin):
+    list_display = ("machine", "wave", "arm", "stratum")
+    list_filter = ("arm",)
+    list_select_related = ("machine", "wave__rollout")
+    search_fields = ("=machine__name",)
+
+
+@admin.register(Attempt)
+class AttemptAdmin(RecordAdmin):
+    list_display = ("machine", "rollout", "number", "status", "triage", "detail", "started_at")
+    list_filter = ("status", "triage")
+    list_select_related = ("machine", "rollout")
+    search_fields = ("=machine__name", "rollout__name")
+    ordering = ("-pk",)
+
+
+@admin.register(AttemptEvent)
+class AttemptEventAdmin(RecordAdmin):
+    list_display = ("attempt", "old_status", "new_status", "detail", "at")
+    list_filter = ("new_status",)
+    list_select_related = ("attempt__machine",)
+    search_fields = ("=attempt__machine__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(ScoreBlob)
+class ScoreBlobAdmin(RecordAdmin):
+    list_display = ("digest",)
+    search_fields = ("digest",)
+    ordering = ("-pk",)
+
+    def get_queryset(self, request):  # type: ignore[no-untyped-def]
+        return super().get_queryset(request).defer("content")
+
+
+@admin.register(Evaluation)
+class EvaluationAdmin(RecordAdmin):
+    list_display = ("wave", "look", "as_of", "elapsed", "engine_version", "recorded_at")
+    list_select_related = ("wave__rollout",)
+    search_fields = ("rollout__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(Decision)
+class DecisionAdmin(RecordAdmin):
+    list_display = ("rollout", "wave", "kind", "reason_code", "reason", "as_of")
+    list_filter = ("kind", "reason_code")
+    list_select_related = ("rollout", "wave__rollout")
+    search_fields = ("rollout__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(Order)
+class OrderAdmin(RecordAdmin):
+    list_display = ("rollout", "kind", "actor", "second_person", "reason", "at")
+    list_filter = ("kind",)
+    list_select_related = ("rollout", "actor", "second_person")
+    search_fields = ("rollout__name", "actor__username")
+    ordering = ("-pk",)
+
+
+@admin.register(Transition)
+class TransitionAdmin(RecordAdmin):
+    list_display = ("rollout", "wave", "trigger", "old_status", "new_status", "at")
+    list_filter = ("new_status",)
+    list_select_related = ("rollout", "wave__rollout")
+    search_fields = ("rollout__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(Action)
+class ActionAdmin(RecordAdmin):
+    list_display = ("machine", "kind", "rollout", "decision", "order", "at")
+    list_filter = ("kind",)
+    list_select_related = (
+        "machine",
+        "rollout",
+        "decision__rollout",
+        "order__rollout",
+        "order__actor",
+    )
+    search_fields = ("=machine__name", "rollout__name")
+    ordering = ("-pk",)

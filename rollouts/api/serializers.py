@@ -1,0 +1,170 @@
+"""Rollouts, their evidence and the bodies of orders, as the API shows and takes them."""
+
+import base64
+from typing import ClassVar
+
+from django.contrib.auth import get_user_model
+from rest_framework import serializers
+from rest_framework.validators import UniqueValidator
+
+from fleet.api.base import StrictModelSerializer, StrictSerializer
+from fleet.models import FirmwareBundle
+from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
+
+
+class RolloutSerializer(StrictModelSerializer):
+    """A rollout as it stands. Its plan is frozen once it was submitted."""
+
+    bundle_name = serializers.CharField(source="bundle", read_only=True)
+    author = serializers.SlugRelatedField("username", read_only=True)
+    approver = serializers.SlugRelatedField("username", read_only=True)
+
+    class Meta:
+        model = Rollout
+        exclude: ClassVar = ["due_at", "leased_until", "lease_token", "crashes"]
+
+
+class NewRolloutSerializer(StrictSerializer):
+    """A plan to write down as a draft."""
+
+    name = serializers.CharField(
+        max_length=200, validators=[UniqueValidator(Rollout.objects.all())]
+    )
+    bundle = serializers.PrimaryKeyRelatedField(queryset=FirmwareBundle.objects.all())
+    selector = serializers.CharField(
+        max_length=1000, help_text="for example platform=dgx-h100,rack in (r1,r2)"
+    )
+    plan = serializers.DictField(
+        required=False, help_text="follows $defs/plan of the policy schema; defaults are filled in"
+    )
+    mode = serializers.ChoiceField(Rollout.Mode.choices, required=False)
+    seed = serializers.IntegerField(min_value=0, max_value=2**62, required=False)
+
+
+class WaveSerializer(StrictModelSerializer):
+    """A wave: its size, its window and where it stands."""
+
+    class Meta:
+        model = Wave
+        exclude: ClassVar = ["rollout", "judge_state"]
+
+
+class DecisionSerializer(StrictModelSerializer):
+    """What the engine concluded, and from which evaluation."""
+
+    wave = serializers.SlugRelatedField("number", read_only=True)
+
+    class Meta:
+        model = Decision
+        exclude: ClassVar = ["rollout"]
+
+
+class EvaluationSerializer(StrictModelSerializer):
+    """What the engine saw and said at one look."""
+
+    wave = serializers.SlugRelatedField("number", read_only=True)
+    scores_digest = serializers.CharField(source="scores.digest", read_only=True)
+
+    class Meta:
+        model = Evaluation
+        exclude: ClassVar = ["rollout", "scores", "inputs"]
+
+
+class ReplayableEvaluationSerializer(EvaluationSerializer):
+    """An evaluation with all that recomputing its verdicts needs."""
+
+    scores = serializers.SerializerMethodField(
+        help_text="the stored integer scores, compressed, as base64"
+    )
+
+    class Meta:
+        model = Evaluation
+        exclude: ClassVar = ["rollout"]
+
+    def get_scores(self, evaluation: Evaluation) -> str:
+        return base64.b64encode(bytes(evaluation.scores.content)).decode("ascii")
+
+
+class AttemptSerializer(StrictModelSerializer):
+    """One try on one machine."""
+
+    machine = serializers.SlugRelatedField("name", read_only=True)
+    wave = serializers.SlugRelatedField("number", read_only=True)
+
+    class Meta:
+        model = Attempt
+        exclude: ClassVar = ["rollout", "block", "due_at", "leased_until", "lease_token"]
+
+
+class PolicySerializer(StrictModelSerializer):
+    """A versioned document of guardrails and limits."""
+
+    author = serializers.SlugRelatedField("username", read_only=True)
+
+    class Meta:
+        model = Policy
+        fields = "__all__"
+
+
+class OrderSerializer(StrictModelSerializer):
+    """What a named person commanded."""
+
+    actor = serializers.SlugRelatedField("username", read_only=True)
+    second_person = serializers.SlugRelatedField("username", read_only=True)
+
+    class Meta:
+        model = Order
+        fields = "__all__"
+
+
+# --- bodies of orders ---------------------------------------------------------------------------
+
+
+class PlainSerializer(StrictSerializer):
+    """An order that needs no words."""
+
+
+class ReasonSerializer(StrictSerializer):
+    """An order with an optional reason."""
+
+    reason = serializers.CharField(required=False, max_length=2000)
+
+
+class NeedsReasonSerializer(StrictSerializer):
+    """An order that must say why."""
+
+    reason = serializers.CharField(max_length=2000)
+
+
+class PersonField(serializers.SlugRelatedField):
+    """A person by user name."""
+
+    def __init__(self, **options: object) -> None:
+        people = get_user_model().objects.filter(is_active=True)
+        super().__init__("username", queryset=people, **options)
+
+
+class SecondPersonSerializer(NeedsReasonSerializer):
+    """An order against a verdict: a reason and somebody else who stands for it."""
+
+    second_person = PersonField(help_text="user name of somebody who may override, not oneself")
+
+
+class AdvanceSerializer(ReasonSerializer):
+    """A held wave needs both fields, an advised widen neither."""
+
+    second_person = PersonField(required=False)
+
+
+class AcknowledgeSerializer(ReasonSerializer):
+    """Novel signatures that somebody has looked at."""
+
+    signatures = serializers.ListField(
+        child=serializers.CharField(max_length=100), allow_empty=False, max_length=1000
+    )
+
+
+class TriageSerializer(StrictSerializer):
+    """Why a machine did not come back."""
+
+    outcome = serializers.ChoiceField(Attempt.Triage.choices)

@@ -1,0 +1,18 @@
+"""The rollouts' routes below /api/v1/."""
+
+from rest_framework.routers import SimpleRouter
+
+from rollouts.api import views
+
+router = SimpleRouter(trailing_slash=False)
+router.register("rollouts", views.RolloutViewSet, basename="rollout")
+router.register("policies", views.PolicyViewSet, basename="policy")
+
+_RECORDS = r"rollouts/(?P<rollout_pk>[0-9]+)"
+router.register(rf"{_RECORDS}/waves", views.WaveViewSet, basename="wave")
+router.register(rf"{_RECORDS}/attempts", views.AttemptViewSet, basename="attempt")
+router.register(rf"{_RECORDS}/orders", views.OrderViewSet, basename="order")
+router.register(rf"{_RECORDS}/decisions", views.DecisionViewSet, basename="decision")
+router.register(rf"{_RECORDS}/evaluations", views.EvaluationViewSet, basename="evaluation")
+
+urlpatterns = router.urls

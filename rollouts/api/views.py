@@ -1,0 +1,256 @@
+"""Rollouts over REST: written as drafts, read with their evidence, steered by orders."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import Model, QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework import mixins
+from rest_framework.decorators import action
+from rest_framework.generics import get_object_or_404
+from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.status import HTTP_201_CREATED
+
+from fleet import clock
+from fleet.api.base import StrictViewSet, needs
+from fleet.hints import hint
+from rollouts import roles, services, tasks
+from rollouts.api import filters
+from rollouts.api.serializers import (
+    AcknowledgeSerializer,
+    AdvanceSerializer,
+    AttemptSerializer,
+    DecisionSerializer,
+    EvaluationSerializer,
+    NeedsReasonSerializer,
+    NewRolloutSerializer,
+    OrderSerializer,
+    PlainSerializer,
+    PolicySerializer,
+    ReasonSerializer,
+    ReplayableEvaluationSerializer,
+    RolloutSerializer,
+    SecondPersonSerializer,
+    TriageSerializer,
+    WaveSerializer,
+)
+from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
+
+
+class MayOrder(BasePermission):
+    """Whether this person may give the order that the action's name says."""
+
+    def has_object_permission(self, request: Request, view: Any, rollout: Rollout) -> bool:
+        kind = Order.Kind(view.action)
+        self.message = f"{kind} needs the permission {roles.permission_for(kind, rollout)}"
+        return roles.may_order(request.user, kind, rollout)
+
+
+def order(body: type[Serializer]) -> Callable[[Any], Any]:
+    """Turn a method into an action that creates an order from a body of this form."""
+
+    def decorate(method: Any) -> Any:
+        described = extend_schema(request=body, responses={201: OrderSerializer})(method)
+        return action(
+            detail=True,
+            methods=["post"],
+            serializer_class=body,
+            permission_classes=[IsAuthenticated, MayOrder],
+        )(described)
+
+    return decorate
+
+
+class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictViewSet):
+    """Rollouts are created, read and steered; never edited or deleted."""
+
+    queryset = Rollout.objects.select_related("bundle", "author", "approver")
+    serializer_class = RolloutSerializer
+    filterset_class = filters.RolloutFilter
+
+    @extend_schema(request=NewRolloutSerializer, responses={201: RolloutSerializer})
+    def create(self, request: Request) -> Response:
+        """Write a plan down as a draft; nothing is drawn before it is submitted."""
+        body = NewRolloutSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        fields = body.validated_data
+        rollout = services.create_draft(
+            document=fields.pop("plan", {}), author=request.user, now=clock.now(), **fields
+        )
+        return Response(RolloutSerializer(rollout).data, status=HTTP_201_CREATED)
+
+    @order(PlainSerializer)
+    def submit(self, request: Request, pk: str) -> Response:
+        """Draw the assignment, freeze the plan and ask for approval."""
+        return self.give(services.submit)
+
+    @order(ReasonSerializer)
+    def approve(self, request: Request, pk: str) -> Response:
+        """Sign the plan; its author may not do this."""
+        return self.give(services.approve)
+
+    @order(NeedsReasonSerializer)
+    def deny(self, request: Request, pk: str) -> Response:
+        """Send the plan back to its author."""
+        return self.give(services.deny)
+
+    @order(PlainSerializer)
+    def start(self, request: Request, pk: str) -> Response:
+        """Start an approved rollout."""
+        return self.give(services.start)
+
+    @order(ReasonSerializer)
+    def pause(self, request: Request, pk: str) -> Response:
+        """Start nothing new for a while."""
+        return self.give(services.pause)
+
+    @order(ReasonSerializer)
+    def resume(self, request: Request, pk: str) -> Response:
+        """Go on after a pause."""
+        return self.give(services.resume)
+
+    @order(ReasonSerializer)
+    def halt(self, request: Request, pk: str) -> Response:
+        """Stop at once; needs the least right and no confirmation."""
+        return self.give(services.halt)
+
+    @order(AdvanceSerializer)
+    def advance(self, request: Request, pk: str) -> Response:
+        """Widen a held wave, or confirm a widen that the engine advises."""
+        return self.give(services.advance)
+
+    @order(SecondPersonSerializer)
+    def override(self, request: Request, pk: str) -> Response:
+        """Take a halted rollout to paused, against its verdict."""
+        return self.give(services.override)
+
+    @order(SecondPersonSerializer)
+    def skip_wave(self, request: Request, pk: str) -> Response:
+        """Go on to the next wave without this one's verdict."""
+        return self.give(services.skip_wave)
+
+    @order(ReasonSerializer)
+    def extend(self, request: Request, pk: str) -> Response:
+        """Give the wave its one planned extension now."""
+        return self.give(services.extend)
+
+    @order(ReasonSerializer)
+    def roll_back(self, request: Request, pk: str) -> Response:
+        """Take the treated machines back to the versions they came from."""
+        return self.give(services.roll_back)
+
+    @order(ReasonSerializer)
+    def cancel(self, request: Request, pk: str) -> Response:
+        """End the rollout where it stands; nothing is undone."""
+        return self.give(services.cancel)
+
+    @order(AcknowledgeSerializer)
+    def acknowledge(self, request: Request, pk: str) -> Response:
+        """Say that somebody has looked at novel signatures; only then does widening go on."""
+        return self.give(services.acknowledge)
+
+    def give(self, command: Callable[..., Order]) -> Response:
+        """Parse, command, answer with the order; the hint only saves waiting for the sweep."""
+        rollout = self.get_object()  # asks for the permission, before anything is said of the body
+        body = self.get_serializer(data=self.request.data)
+        body.is_valid(raise_exception=True)
+        given = command(rollout, actor=self.request.user, now=clock.now(), **body.validated_data)
+        hint(tasks.reconcile, rollout.pk)
+        return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
+
+
+ROLLOUT_PARAMETERS = [
+    OpenApiParameter(
+        "rollout_pk",
+        OpenApiTypes.INT,
+        OpenApiParameter.PATH,
+        description="identifier of the rollout",
+    )
+]
+ROLLOUT = extend_schema(parameters=ROLLOUT_PARAMETERS)
+
+
+class OfRollout(StrictViewSet):
+    """Rows of the one rollout that the address names; 404 where there is none."""
+
+    def get_queryset(self) -> QuerySet[Model]:
+        rows = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return rows.none()
+        return rows.filter(rollout=get_object_or_404(Rollout, pk=self.kwargs["rollout_pk"]))
+
+
+@extend_schema_view(list=ROLLOUT)
+class WaveViewSet(mixins.ListModelMixin, OfRollout):
+    """The waves of a rollout."""
+
+    queryset = Wave.objects.all()
+    serializer_class = WaveSerializer
+
+
+@extend_schema_view(list=ROLLOUT, retrieve=ROLLOUT)
+class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout):
+    """The tries on single machines."""
+
+    queryset = Attempt.objects.select_related("machine", "wave")
+    serializer_class = AttemptSerializer
+    filterset_class = filters.AttemptFilter
+
+    @extend_schema(
+        parameters=ROLLOUT_PARAMETERS, request=TriageSerializer, responses=AttemptSerializer
+    )
+    @action(
+        detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(roles.OPERATE)]
+    )
+    def triage(self, request: Request, rollout_pk: str, pk: str) -> Response:
+        """Say why a machine did not come back; new starts wait for that."""
+        attempt = self.get_object()
+        body = TriageSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        services.triage(
+            attempt, **body.validated_data, actor=str(request.user), now=clock.now()
+        )
+        hint(tasks.reconcile, attempt.rollout_id)
+        return Response(AttemptSerializer(attempt).data)
+
+
+@extend_schema_view(list=ROLLOUT)
+class OrderViewSet(mixins.ListModelMixin, OfRollout):
+    """The orders that people gave."""
+
+    queryset = Order.objects.select_related("actor", "second_person")
+    serializer_class = OrderSerializer
+
+
+@extend_schema_view(list=ROLLOUT, retrieve=ROLLOUT)
+class DecisionViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout):
+    """What the engine concluded, newest first."""
+
+    queryset = Decision.objects.select_related("wave")
+    serializer_class = DecisionSerializer
+    filterset_class = filters.DecisionFilter
+
+
+@extend_schema_view(list=ROLLOUT, retrieve=ROLLOUT)
+class EvaluationViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout):
+    """What the engine saw and said; one of them at a time comes with its scores, for replay."""
+
+    queryset = Evaluation.objects.select_related("wave", "scores").defer("scores__content")
+    serializer_class = EvaluationSerializer
+    filterset_class = filters.EvaluationFilter
+
+    def get_serializer_class(self) -> type[Serializer]:
+        is_one = self.action == "retrieve"
+        return ReplayableEvaluationSerializer if is_one else EvaluationSerializer
+
+
+class PolicyViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSet):
+    """Versioned policies that plans copy."""
+
+    queryset = Policy.objects.select_related("author")
+    serializer_class = PolicySerializer
+    filterset_class = filters.PolicyFilter

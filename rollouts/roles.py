@@ -1,0 +1,88 @@
+"""Who may do what: the groups that a new installation starts with, and what each order needs.
+
+Pages, API and admin ask the same function. A stop needs the least right: every group has it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.apps import AppConfig
+from django.contrib.auth.models import AbstractBaseUser, Group, Permission
+
+from rollouts.lifecycle import WaveStatus
+from rollouts.models import Order, Rollout
+
+OPERATE = "rollouts.operate_rollout"
+APPROVE = "rollouts.approve_rollout"
+OVERRIDE = "rollouts.override_rollout"
+HALT = "rollouts.halt_rollout"
+
+#: The permission that an order needs; `advance` of a held wave needs more (`permission_for`).
+NEEDED: Mapping[Order.Kind, str] = {
+    Order.Kind.SUBMIT: OPERATE,
+    Order.Kind.APPROVE: APPROVE,
+    Order.Kind.DENY: APPROVE,
+    Order.Kind.START: OPERATE,
+    Order.Kind.PAUSE: OPERATE,
+    Order.Kind.RESUME: OPERATE,
+    Order.Kind.HALT: HALT,
+    Order.Kind.ADVANCE: OPERATE,
+    Order.Kind.OVERRIDE: OVERRIDE,
+    Order.Kind.EXTEND: OPERATE,
+    Order.Kind.SKIP_WAVE: OVERRIDE,
+    Order.Kind.ROLL_BACK: OPERATE,
+    Order.Kind.CANCEL: OPERATE,
+    Order.Kind.ACKNOWLEDGE: OPERATE,
+}
+
+_REPORT = ("fleet.add_fault", "fleet.add_observation", "fleet.add_recovery")
+#: Beyond viewing everything and halting, which every group may.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "viewer": (),
+    "reporter": _REPORT,
+    "operator": (
+        *_REPORT,
+        OPERATE,
+        "rollouts.add_rollout",
+        "fleet.add_firmwarebundle",
+        "fleet.add_firmwareimage",
+    ),
+    "approver": (APPROVE, OVERRIDE, "fleet.change_firmwarebundle"),
+}
+
+
+def permission_for(kind: Order.Kind, rollout: Rollout) -> str:
+    """The permission that this order needs on this rollout.
+
+    Advancing past a verdict that was not given needs the right to override it; confirming a
+    widen that the engine advises does not.
+    """
+    is_past_verdict = (
+        kind is Order.Kind.ADVANCE and rollout.waves.filter(status=WaveStatus.HELD).exists()
+    )
+    return OVERRIDE if is_past_verdict else NEEDED[kind]
+
+
+def may_order(user: AbstractBaseUser, kind: Order.Kind, rollout: Rollout) -> bool:
+    """True if this person may give this order on this rollout."""
+    return bool(user.is_active and user.has_perm(permission_for(kind, rollout)))  # type: ignore[attr-defined]
+
+
+def create_groups(sender: AppConfig, **_: Any) -> None:
+    """Make the groups that are missing, after each migration; those that exist are left alone."""
+    for name, extra in GROUPS.items():
+        group, is_new = Group.objects.get_or_create(name=name)
+        if is_new:
+            group.permissions.set([*_views(), *_named((HALT, *extra))])
+
+
+def _views() -> Iterator[Permission]:
+    yield from Permission.objects.filter(
+        content_type__app_label__in=("fleet", "rollouts"), codename__startswith="view_"
+    )
+
+
+def _named(names: tuple[str, ...]) -> Iterator[Permission]:
+    for name in names:
+        label, codename = name.split(".")
+        yield Permission.objects.get(content_type__app_label=label, codename=codename)

@@ -1,0 +1,364 @@
+"""The operators' pages: what moves, one rollout, and the orders that steer it.
+
+Pages parse, call and answer; every number comes from `rollouts.selectors`. The moving parts of a
+page are asked for again every few seconds and answer 204 while nothing has changed, so that
+neither focus nor a screen reader is disturbed.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.template.loader import render_to_string
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST, require_safe
+
+from fleet import clock
+from fleet.hints import hint
+from fleet.models import Machine
+from rollouts import charts, policies, roles, selectors, services, tasks
+from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.verdicts import Reason
+from rollouts.forms import OrderForm, TriageForm
+from rollouts.lifecycle import TRANSITIONS, Status, Trigger, WaveStatus
+from rollouts.models import Attempt, Decision, Evaluation, Order, Rollout, Wave
+from rollouts.services.waves import current_wave
+
+View = Callable[..., HttpResponse]
+
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="[^"]*"')
+PAGE_SIZE = 50
+MOST_ON_HOME = 20
+MOST_IN_TIMELINE = 100
+
+COMMANDS: Mapping[Order.Kind, Callable[..., Order]] = {
+    Order.Kind.SUBMIT: services.submit,
+    Order.Kind.APPROVE: services.approve,
+    Order.Kind.DENY: services.deny,
+    Order.Kind.START: services.start,
+    Order.Kind.PAUSE: services.pause,
+    Order.Kind.RESUME: services.resume,
+    Order.Kind.HALT: services.halt,
+    Order.Kind.ADVANCE: services.advance,
+    Order.Kind.OVERRIDE: services.override,
+    Order.Kind.EXTEND: services.extend,
+    Order.Kind.SKIP_WAVE: services.skip_wave,
+    Order.Kind.ROLL_BACK: services.roll_back,
+    Order.Kind.CANCEL: services.cancel,
+    Order.Kind.ACKNOWLEDGE: services.acknowledge,
+}
+
+LABELS: Mapping[Order.Kind, Any] = {
+    Order.Kind.SUBMIT: _("Submit"),
+    Order.Kind.APPROVE: _("Approve"),
+    Order.Kind.DENY: _("Deny"),
+    Order.Kind.START: _("Start"),
+    Order.Kind.PAUSE: _("Pause"),
+    Order.Kind.RESUME: _("Resume"),
+    Order.Kind.HALT: _("Halt"),
+    Order.Kind.ADVANCE: _("Advance the wave"),
+    Order.Kind.OVERRIDE: _("Override the halt"),
+    Order.Kind.EXTEND: _("Extend the window"),
+    Order.Kind.SKIP_WAVE: _("Skip the wave"),
+    Order.Kind.ROLL_BACK: _("Roll back"),
+    Order.Kind.CANCEL: _("Cancel the rollout"),
+    Order.Kind.ACKNOWLEDGE: _("Acknowledge signatures"),
+}
+
+MOVING = (Status.RUNNING, Status.ROLLING_BACK, Status.PAUSED)
+
+
+def operators_page(view: View) -> View:
+    """Let in who is logged in and may see rollouts."""
+    return login_required(permission_required("rollouts.view_rollout", raise_exception=True)(view))
+
+
+def page(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
+    """Render a page in the admin's frame."""
+    return render(request, template, {**admin.site.each_context(request), **context})
+
+
+# --- home and list ------------------------------------------------------------------------------
+
+
+@require_safe
+@operators_page
+def home(request: HttpRequest) -> HttpResponse:
+    """What moves, what waits for me, what is stuck."""
+    overdue = Machine.objects.filter(deadline_at__lt=clock.now()).select_related("platform")
+    moving = Rollout.objects.filter(status__in=MOVING)
+    halted = Rollout.objects.filter(status=Status.HALTED)
+    context = {
+        "title": _("Home"),
+        "moving": moving.select_related("bundle")[:MOST_ON_HOME],
+        "moving_count": moving.count(),
+        "waiting": list(waiting_for(request.user)),
+        "halted": halted.select_related("bundle")[:MOST_ON_HOME],
+        "halted_count": halted.count(),
+        "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
+        "overdue_count": overdue.count(),
+        "now": clock.now(),
+    }
+    return page(request, "rollouts/home.html", context)
+
+
+def waiting_for(user: Any) -> Iterator[tuple[Rollout, Any]]:
+    """Rollouts that wait for an order that this person may give, with the order's name."""
+    if user.has_perm(roles.APPROVE):
+        asked = Rollout.objects.filter(status=Status.AWAITING_APPROVAL)
+        if not settings.ALLOW_SELF_APPROVAL:
+            asked = asked.exclude(author=user)
+        yield from ((rollout, _("approve or deny")) for rollout in asked[:MOST_ON_HOME])
+    if user.has_perm(roles.OPERATE):
+        for status, what in ((Status.APPROVED, _("start")), (Status.DRAFT, _("submit"))):
+            own = Rollout.objects.filter(status=status)[:MOST_ON_HOME]
+            yield from ((rollout, what) for rollout in own)
+    if user.has_perm(roles.OVERRIDE):
+        held = Wave.objects.filter(status=WaveStatus.HELD, rollout__status=Status.RUNNING)
+        for wave in held.select_related("rollout")[:MOST_ON_HOME]:
+            yield wave.rollout, _("advance or halt: a wave is held")
+
+
+@require_safe
+@operators_page
+def index(request: HttpRequest) -> HttpResponse:
+    """All rollouts, newest first; a status that does not exist is refused."""
+    rows = Rollout.objects.select_related("bundle", "author")
+    status = request.GET.get("status", "")
+    if status:
+        if status not in Status:
+            raise Http404(f"no status is called {status!r}; there are {', '.join(Status)}")
+        rows = rows.filter(status=status)
+    listing = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {"title": _("Rollouts"), "listing": listing, "statuses": Status, "status": status}
+    return page(request, "rollouts/index.html", context)
+
+
+# --- one rollout --------------------------------------------------------------------------------
+
+
+@require_safe
+@operators_page
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """One rollout: where it stands and why, its waves and their verdicts, and its orders."""
+    rollout = get_rollout(pk)
+    parts = {name: part_html(request, rollout, name) for name in PARTS}
+    context = {"title": rollout.name, "rollout": rollout, "parts": parts}
+    return page(request, "rollouts/detail.html", context)
+
+
+def for_polling(view: View) -> View:
+    """Answer a poll after the session's end with a reload, not with a login page inside a page."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return HttpResponse(status=401, headers={"HX-Refresh": "true"})
+        return view(request, *args, **kwargs)
+
+    return answer
+
+
+@require_safe
+@for_polling
+@operators_page
+def part(request: HttpRequest, pk: int, name: str) -> HttpResponse:
+    """One moving part of a rollout's page; 204 while it is what the page shows already."""
+    if name not in PARTS:
+        raise Http404(f"no part is called {name!r}")
+    rendered = part_html(request, get_rollout(pk), name)
+    if request.GET.get("seen") == rendered.digest:
+        return HttpResponse(status=204)
+    return render(request, "rollouts/_part.html", {"part": rendered})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One rendered part, where to ask for it again, and the digest of what it shows."""
+
+    name: str
+    rollout_id: int
+    html: str
+    digest: str
+
+
+def part_html(request: HttpRequest, rollout: Rollout, name: str) -> Part:
+    context = {"rollout": rollout, **PARTS[name](request, rollout)}
+    html = render_to_string(f"rollouts/_{name}.html", context, request)
+    digest = hashlib.sha256(without_token(html).encode()).hexdigest()[:16]
+    return Part(name=name, rollout_id=rollout.pk, html=html, digest=digest)
+
+
+def without_token(html: str) -> str:
+    """The HTML without what differs at each rendering: the masked token of its forms."""
+    return TOKEN.sub("", html)
+
+
+def get_rollout(pk: int) -> Rollout:
+    rows = Rollout.objects.select_related("bundle", "author", "approver", "parent")
+    return get_object_or_404(rows, pk=pk)
+
+
+def head(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
+    """Status and the latest reason in one sentence."""
+    return {"decision": selectors.decisions_of(rollout).first()}
+
+
+def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
+    """The orders that this person may give now."""
+    offered = [kind for kind in possible_orders(rollout) if may_give(request.user, kind, rollout)]
+    return {
+        "may_halt": Order.Kind.HALT in offered,
+        "offers": [
+            {"kind": kind, "label": LABELS[kind], "form": OrderForm({}, kind=kind)}
+            for kind in offered
+            if kind is not Order.Kind.HALT
+        ],
+    }
+
+
+def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
+    """The wave ladder with verdicts, the attempts, and what happened in order."""
+    sizes = selectors.arm_sizes(rollout)
+    guardrails = guardrails_of(rollout)
+    return {
+        "waves": [
+            {
+                "wave": wave,
+                "arms": sizes.get(wave.number, {}),
+                **verdicts(selectors.deciding_evaluation(wave), guardrails),
+            }
+            for wave in selectors.waves_of(rollout)
+        ],
+        "attempts": selectors.attempt_counts(rollout),
+        "exposed": selectors.machines_exposed(rollout),
+        "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],
+        "triage_form": TriageForm() if request.user.has_perm(roles.OPERATE) else None,
+        "timeline": selectors.timeline(rollout, limit=MOST_IN_TIMELINE),
+        "most_in_timeline": MOST_IN_TIMELINE,
+        "orders": rollout.orders.select_related("actor", "second_person").order_by("-pk")[
+            :MOST_IN_TIMELINE
+        ],
+    }
+
+
+PARTS: Mapping[str, Callable[[HttpRequest, Rollout], dict[str, Any]]] = {
+    "head": head,
+    "orders": orders,
+    "evidence": evidence,
+}
+
+
+def guardrails_of(rollout: Rollout) -> dict[str, Guardrail]:
+    """The plan's guardrails by name."""
+    plan = policies.with_defaults(rollout.plan, kind=policies.Kind.PLAN)
+    return {
+        policies.guardrail_name(item): policies.guardrail_from(item, scope=plan["scope"])
+        for item in plan["guardrails"]
+    }
+
+
+def verdicts(evaluation: Evaluation | None, guardrails: Mapping[str, Guardrail]) -> dict[str, Any]:
+    """One row per guardrail of an evaluation, with its drawing."""
+    if evaluation is None:
+        return {"evaluation": None, "rows": []}
+    rows = [
+        {"seen": seen, "bar": bar_of(seen, guardrails), "limit": guardrails.get(seen["name"])}
+        for seen in evaluation.guardrails
+    ]
+    return {"evaluation": evaluation, "rows": rows}
+
+
+def bar_of(seen: Mapping[str, Any], guardrails: Mapping[str, Guardrail]) -> charts.Bar | None:
+    guardrail = guardrails.get(seen["name"])
+    if guardrail is None or seen["estimate"] is None and seen["repeated"]["high"] is None:
+        return None
+    return charts.interval_bar(seen, guardrail)
+
+
+# --- orders -------------------------------------------------------------------------------------
+
+
+def possible_orders(rollout: Rollout) -> Iterator[Order.Kind]:
+    """The orders that the rollout's and its wave's state allow."""
+    status = Status(rollout.status)
+    for kind in COMMANDS:
+        if kind.value in Trigger and (status, Trigger(kind.value)) in TRANSITIONS:
+            yield kind
+    if status is Status.RUNNING:
+        yield from wave_orders(current_wave(rollout))
+
+
+def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
+    if wave is None:
+        return
+    is_observed = wave.status in (WaveStatus.OBSERVING, WaveStatus.HELD)
+    latest = wave.decisions.order_by("-pk").first()
+    if wave.status == WaveStatus.HELD or is_observed and is_advice(latest):
+        yield Order.Kind.ADVANCE
+    if wave.status in (WaveStatus.OBSERVING, WaveStatus.SETTLING) and not wave.is_extended:
+        yield Order.Kind.EXTEND
+    if is_observed or wave.status == WaveStatus.PENDING:
+        yield Order.Kind.SKIP_WAVE
+    if latest is not None and latest.reason_code == Reason.REVIEW:
+        yield Order.Kind.ACKNOWLEDGE
+
+
+def is_advice(decision: Decision | None) -> bool:
+    return decision is not None and decision.kind == "widen"
+
+
+def may_give(user: Any, kind: Order.Kind, rollout: Rollout) -> bool:
+    """Whether to offer an order; the service has the last word."""
+    is_own = kind is Order.Kind.APPROVE and rollout.author_id == user.pk
+    return roles.may_order(user, kind, rollout) and (settings.ALLOW_SELF_APPROVAL or not is_own)
+
+
+@require_POST
+@login_required
+def give_order(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
+    """Give an order. A halt is one click: no confirmation, and its reason may be left out."""
+    command = COMMANDS.get(kind)  # type: ignore[call-overload]
+    if command is None:
+        raise Http404(f"no order is called {kind!r}")
+    order_kind, rollout = Order.Kind(kind), get_rollout(pk)
+    if not roles.may_order(request.user, order_kind, rollout):
+        needed = roles.permission_for(order_kind, rollout)
+        raise PermissionDenied(f"{kind} needs the permission {needed}")
+    form = OrderForm(request.POST, kind=order_kind)
+    if not form.is_valid():
+        for field, errors in form.errors.items():
+            messages.error(request, f"{field}: {' '.join(errors)}")
+        return redirect("rollouts:detail", pk=pk)
+    command(rollout, actor=request.user, now=clock.now(), **form.given())
+    hint(tasks.reconcile, rollout.pk)
+    messages.success(request, _("Ordered: {order}").format(order=LABELS[order_kind]))
+    return redirect("rollouts:detail", pk=pk)
+
+
+@require_POST
+@login_required
+@permission_required(roles.OPERATE, raise_exception=True)
+def triage(request: HttpRequest, pk: int, attempt_pk: int) -> HttpResponse:
+    """Say why a machine did not come back; new starts wait for that."""
+    attempt = get_object_or_404(
+        Attempt.objects.select_related("rollout"), pk=attempt_pk, rollout=pk
+    )
+    form = TriageForm(request.POST)
+    if form.is_valid():
+        services.triage(attempt, **form.cleaned_data, actor=str(request.user), now=clock.now())
+        hint(tasks.reconcile, pk)
+        messages.success(request, _("{machine} is triaged").format(machine=attempt.machine))
+    else:
+        messages.error(request, " ".join(form.errors["outcome"]))
+    return redirect("rollouts:detail", pk=pk)
