@@ -109,7 +109,7 @@ def as_document(backtest: Backtest, *, is_at_decision: bool = False) -> dict[str
             "rows": [_left_out(item) for item in backtest.case.left_out_rows],
         },
         "guardrails": [
-            _guardrail(decided, figures)
+            _guardrail(decided, figures, machines=backtest.case.machines)
             for decided, figures in zip(decisive.guardrails, shown.guardrails, strict=True)
         ],
         "history": [_look(backtest, look) for look in backtest.looks],
@@ -130,7 +130,9 @@ def _left_out(item: LeftOut) -> dict[str, Any]:
     }
 
 
-def _guardrail(decided: GuardrailEvaluation, figures: GuardrailEvaluation) -> dict[str, Any]:
+def _guardrail(
+    decided: GuardrailEvaluation, figures: GuardrailEvaluation, *, machines: tuple[int, int]
+) -> dict[str, Any]:
     return {
         "name": decided.name,
         "metric": decided.metric.value,
@@ -144,8 +146,8 @@ def _guardrail(decided: GuardrailEvaluation, figures: GuardrailEvaluation) -> di
             "high": _number(figures.fixed_look.high),
             "level": figures.fixed_look.level,
         },
-        "canary": _arm(figures.canary),
-        "control": _arm(figures.control),
+        "canary": _arm(figures.canary, machines=machines[0]),
+        "control": _arm(figures.control, machines=machines[1]),
         "reason": reason_of(decided, figures),
     }
 
@@ -176,9 +178,9 @@ def workload_ratios(figures: GuardrailEvaluation) -> list[tuple[str, float]]:
     return sorted(ratios, key=lambda item: -abs(math.log(item[1])) if item[1] > 0 else 0.0)
 
 
-def _arm(counts: ArmCounts) -> dict[str, Any]:
+def _arm(counts: ArmCounts, *, machines: int) -> dict[str, Any]:
     return {
-        "machines": counts.machines,
+        "machines": machines,  # of the arm: nobody leaves the denominator
         "events": counts.events,
         "exposure_hours": _number(counts.exposure_hours),
     }

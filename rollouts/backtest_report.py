@@ -17,7 +17,7 @@ from rollouts.analysis.verdicts import (
     LookEvaluation,
     Verdict,
 )
-from rollouts.backtest import Backtest, reason_of, workload_ratios
+from rollouts.backtest import DECISIVE, Backtest, reason_of, workload_ratios
 
 PLAIN_WIDTH = 400  # wider than any table, so that nothing is wrapped or cut in a pipe
 COLOURS = {
@@ -64,21 +64,21 @@ def _headline(backtest: Backtest) -> Iterable[RenderableType]:
     later = [
         f"look {other.look} {other.recommendation.kind}"
         for other in backtest.looks[look.look :]
-        if other.recommendation.kind is not look.recommendation.kind
+        if other.recommendation.kind in DECISIVE and other.recommendation.kind is not kind
     ]
-    if kind is not DecisionKind.HOLD and later:
-        yield Text(f"  afterwards: {', '.join(later[:5])}{', ...' if len(later) > 5 else ''}")
+    if later:
+        yield Text(f"  but later: {', '.join(later[:3])}{', ...' if len(later) > 3 else ''}")
 
 
 def _input(backtest: Backtest) -> Iterable[RenderableType]:
     case = backtest.case
-    canaries = int(case.samples.units.is_canary.sum())
-    controls = case.samples.units.is_canary.size - canaries
+    canaries, controls = case.machines
+    unit = "" if case.policy.unit == "machine" else f" in {len(case.samples.units.name)} units"
     yield Text("")
     yield Text(
         f"Window {backtest.time_at(0.0)} to "
         f"{backtest.time_of(backtest.looks[-1])}, burn-in {case.policy.burn_in_hours:g} h; "
-        f"units ({case.policy.unit}): {canaries} canary, {controls} control; "
+        f"machines{unit}: {canaries} canary, {controls} control; "
         f"{case.policy.resamples} re-assignments, seed {case.policy.seed}"
     )
     if case.left_out_machines:
@@ -99,7 +99,7 @@ def _guardrails(backtest: Backtest, *, is_at_decision: bool) -> Iterable[Rendera
     for heading in ("guardrail", "verdict", "estimate", "repeated interval", "fixed-look interval"):
         table.add_column(heading)
     for heading in ("canary", "control"):
-        table.add_column(f"{heading}: machines, events, hours")
+        table.add_column(f"{heading}: machines at risk, events, hours")
     for item, figures in zip(decided.guardrails, shown.guardrails, strict=True):
         table.add_row(
             Text(item.name),

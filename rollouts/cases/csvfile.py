@@ -6,6 +6,7 @@ be much larger than memory; of rows seen, a digest of 16 bytes is kept to find r
 
 import csv
 import difflib
+import functools
 import hashlib
 import math
 import re
@@ -49,16 +50,23 @@ def time_in(cell: str, *, column: str) -> float:
     >>> time_in("1970-01-01T01:00:30+01:00", column="start")
     30.0
     """
+    seconds = _seconds(cell)
+    if isinstance(seconds, SlipKind):
+        raise BadCell(column, cell, seconds, TIME_ACCEPTED)
+    return seconds
+
+
+@functools.lru_cache(maxsize=1 << 16)  # telemetry repeats its instants over the machines
+def _seconds(cell: str) -> float | SlipKind:
     match = RFC_3339.fullmatch(cell)
     if match is None:
-        kind = SlipKind.BAD_TIME if cell else SlipKind.MISSING_VALUE
-        raise BadCell(column, cell, kind, TIME_ACCEPTED)
+        return SlipKind.BAD_TIME if cell else SlipKind.MISSING_VALUE
     if match["zone"] is None:
-        raise BadCell(column, cell, SlipKind.TIME_WITHOUT_ZONE, TIME_ACCEPTED)
+        return SlipKind.TIME_WITHOUT_ZONE
     try:
         return datetime.fromisoformat(cell.upper()).timestamp()
     except (ValueError, OverflowError):
-        raise BadCell(column, cell, SlipKind.BAD_TIME, TIME_ACCEPTED) from None
+        return SlipKind.BAD_TIME
 
 
 def number_in(cell: str, *, column: str, at_least: float = -math.inf) -> float:

@@ -61,11 +61,16 @@ class Case:
     attributes: Mapping[str, tuple[str, ...]]
 
     @property
+    def machines(self) -> tuple[int, int]:
+        """How many machines the canary and the control have."""
+        is_canary = self.samples.units.is_canary[self.samples.machines.unit]
+        return int(is_canary.sum()), int((~is_canary).sum())
+
+    @property
     def looks_seconds(self) -> FloatArray:
         """Cutoffs of the looks, seconds since the window's start, equally spaced."""
         burn_in = self.policy.burn_in_hours * 3600
-        share = np.arange(1, self.policy.looks + 1) / self.policy.looks
-        return burn_in + share * (self.samples.window_seconds - burn_in)
+        return np.linspace(burn_in, self.samples.window_seconds, self.policy.looks + 1)[1:]
 
 
 def read_case(folder: Path, document: Document | None = None) -> Case:
@@ -229,7 +234,7 @@ def _fitted(
         policy = dataclasses.replace(
             policy,
             burn_in_hours=burn_in,
-            min_exposure_hours=max(window.hours - burn_in, 0.0),
+            min_exposure_hours=max(window.end - window.start - burn_in * 3600, 0.0) / 3600,
             guardrails=tuple(map(_with_workloads(tables, roster, window), policy.guardrails)),
         )
         caveats.append(
