@@ -47,9 +47,7 @@ def make_machines(
     make_platform(platform)
     parts = [{"kind": kind, "version": version} for kind, version in (versions or {}).items()]
     called = names or [f"m{next(_number):05}" for _ in range(number)]
-    rows = [
-        {"name": name, "platform": platform, "components": parts, **fields} for name in called
-    ]
+    rows = [{"name": name, "platform": platform, "components": parts, **fields} for name in called]
     machines = services.register_machines(rows, now=now, vouched_by="tests")
     if state:
         for machine in machines:
@@ -97,9 +95,7 @@ def make_reading(kind: str = "bmc", version: str = "1.0", **fields: Any) -> Read
 
 def make_fault_report(machine: Machine, /, **fields: Any) -> Report:
     """Make the report of a hard fault."""
-    return Report(
-        "fault", {"machine": machine.name, "time": NOW, "signature": "xid.119", **fields}
-    )
+    return Report("fault", {"machine": machine.name, "time": NOW, "signature": "xid.119", **fields})
 
 
 def make_observation_report(machine: Machine, /, **fields: Any) -> Report:

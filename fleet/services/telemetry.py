@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -135,8 +135,14 @@ def _store(reports: Sequence[Report], *, source: str, now: datetime) -> BatchRes
 
 
 def _shown(value: object) -> str:
+    """Return the start of a value in a form that every database stores."""
     text = value if isinstance(value, str) else repr(value)
-    return text[:100]
+    return text[:100].replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def _is_storable(text: str) -> bool:
+    """Tell whether a database can hold the text: no NUL, no half of a surrogate pair."""
+    return "\x00" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _once(kind: str, row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -147,7 +153,7 @@ def _once(kind: str, row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _machines_named(names: Iterable[object]) -> dict[str, int]:
-    wanted = sorted(name for name in names if isinstance(name, str))
+    wanted = sorted(name for name in names if isinstance(name, str) and _is_storable(name))
     return {
         name: pk
         for some in batches(wanted, size=LOOK_UP)
@@ -162,7 +168,7 @@ def _row(report: Report, *, machines: Mapping[str, int], now: datetime) -> dict[
         raise _Refused("kind", report.kind, f"unknown kind; known: {', '.join(_KINDS)}")
     for name in report.fields:
         if name not in kind.readers and name not in {"machine", "source_key"}:
-            raise _Refused(name, report.fields[name], f"a {report.kind} has no such field")
+            raise _Refused(_shown(name), report.fields[name], f"a {report.kind} has no such field")
     row: dict[str, Any] = {"machine_id": _machine_id(report.fields, machines)}
     for name, reader in kind.readers.items():
         row[name] = reader(name, report.fields.get(name))
@@ -198,7 +204,7 @@ def _resolve_signatures(rows: Iterable[dict[str, Any]]) -> None:
     known = _signatures_named(first)
     new = [
         FaultSignature(name=name, first_seen_at=time)
-        for name, time in first.items()
+        for name, time in sorted(first.items())
         if name not in known
     ]
     FaultSignature.objects.bulk_create(new, ignore_conflicts=True)
@@ -235,7 +241,9 @@ def _insert(kind: str, rows: Sequence[Mapping[str, Any]], *, source: str, now: d
     if not rows:
         return 0
     columns = list(rows[0])
-    values = [[*(row[column] for column in columns), source, now] for row in rows]
+    # In one order everywhere: two batches that share keys then wait for each other, not in a ring.
+    ordered = sorted(rows, key=lambda row: row["source_key"])
+    values = [[*(row[column] for column in columns), source, now] for row in ordered]
     return insert_new(_KINDS[kind].model, [*columns, "source", "received_at"], values)
 
 
@@ -262,7 +270,7 @@ def _time(name: str, value: object) -> datetime:
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _Refused(name, value, "a number is needed")
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value <= sys.float_info.max:  # NaN is not within either
         raise _Refused(name, value, "a finite number of 0 or more is needed")
     return float(value)
 
@@ -277,8 +285,10 @@ def _text(limit: int, *, is_needed: bool = False) -> Reader:
             return ""
         if not isinstance(value, str) or (is_needed and not value.strip()):
             raise _Refused(name, value, "a text is needed")
-        if len(value) > limit or "\x00" in value:
+        if len(value) > limit:
             raise _Refused(name, value, f"a text of at most {limit} characters is needed")
+        if not _is_storable(value):
+            raise _Refused(name, value, "the text holds a character that cannot be stored")
         return value
 
     return read
@@ -301,9 +311,11 @@ def _attributes(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _Refused(name, value, "an object is needed")
     try:
-        json.dumps(value, allow_nan=False)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError):
         raise _Refused(name, value, "only JSON without NaN and infinity is stored") from None
+    if not _is_storable(text) or "\\u0000" in text:
+        raise _Refused(name, value, "the object holds a character that cannot be stored")
     return value
 
 

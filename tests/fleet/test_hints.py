@@ -41,9 +41,9 @@ def test_a_hint_waits_for_the_commit():
 def test_a_rolled_back_transaction_hints_nothing():
     task = Recorder()
 
-    with pytest.raises(RuntimeError), transaction.atomic():
+    with transaction.atomic():
         hint(task, 7)
-        raise RuntimeError
+        transaction.set_rollback(True)
 
     assert task.published == []
 

@@ -17,7 +17,7 @@ def test_names_are_unique_and_words_are_known():
     for row in rows:
         assert row["severity"] in FaultSignature.Severity.values
         assert row["kind"] in {"hard", "soft", "not_counted"}
-        assert row["family"] and row["title"] and row["action"]
+        assert all(row[column] for column in ("family", "title", "action"))
 
 
 @pytest.mark.parametrize(

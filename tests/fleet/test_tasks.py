@@ -13,14 +13,14 @@ from tests.factories import NOW, make_machine
 
 pytestmark = pytest.mark.django_db
 
-CALLS: list[tuple[datetime, datetime]] = []
+fetched: list[tuple[datetime, datetime]] = []
 
 
 class HourlyFaults:
     """A collector that reports one fault at each full hour in (since, until]."""
 
     def fetch(self, *, since: datetime, until: datetime) -> Sequence[Report]:
-        CALLS.append((since, until))
+        fetched.append((since, until))
         first = since.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
         hours = int((until - first) / timedelta(hours=1)) + 1
         return [fault_at(first + timedelta(hours=hour)) for hour in range(hours)]
@@ -54,7 +54,7 @@ def fault_at(time: datetime) -> Report:
 
 @pytest.fixture(autouse=True)
 def collector(settings):
-    CALLS.clear()
+    fetched.clear()
     use(settings, HourlyFaults)
 
 
@@ -71,7 +71,7 @@ def machine() -> Machine:
 def test_without_machines_nothing_is_fetched():
     tasks.collect()
 
-    assert CALLS == []
+    assert fetched == []
     assert selectors.collected_until() is None
 
 
@@ -80,7 +80,7 @@ def test_the_first_run_begins_at_the_first_registration_and_goes_on_to_now(machi
 
     tasks.collect()
 
-    assert CALLS == [(NOW, NOW + timedelta(hours=3))]
+    assert fetched == [(NOW, NOW + timedelta(hours=3))]
     assert selectors.collected_until() == NOW + timedelta(hours=3)
     assert Fault.objects.count() == 3
 
@@ -90,7 +90,7 @@ def test_a_long_way_is_gone_in_steps_of_at_most_six_hours(machine):
 
     tasks.collect()
 
-    assert [until - since for since, until in CALLS] == [
+    assert [until - since for since, until in fetched] == [
         timedelta(hours=6),
         timedelta(hours=6),
         timedelta(hours=3),
@@ -104,7 +104,7 @@ def test_a_second_run_at_the_same_time_fetches_nothing(machine):
 
     tasks.collect()
 
-    assert len(CALLS) == 1
+    assert len(fetched) == 1
 
 
 def test_a_later_run_goes_on_from_the_cursor(machine):
@@ -112,7 +112,7 @@ def test_a_later_run_goes_on_from_the_cursor(machine):
         clock.step_to(NOW + timedelta(hours=hours))
         tasks.collect()
 
-    assert CALLS[1] == (NOW + timedelta(hours=3), NOW + timedelta(hours=5))
+    assert fetched[1] == (NOW + timedelta(hours=3), NOW + timedelta(hours=5))
     assert Fault.objects.count() == 5
 
 
@@ -137,7 +137,7 @@ def test_a_worker_does_not_collect_while_another_holds_the_lease(machine, settin
 
     tasks.collect()
 
-    assert CALLS == []
+    assert fetched == []
     assert CollectorCursor.objects.get().lease_token == "another"
 
 
