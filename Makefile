@@ -21,7 +21,7 @@ types:
 	$(RUN) mypy
 
 contracts:
-	$(RUN) importlinter.cli lint --no-cache
+	$(PYTHON) -c "from importlinter.cli import lint_imports_command as run; run()" --no-cache
 
 migrations:
 	$(MANAGE) makemigrations --check --dry-run

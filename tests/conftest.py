@@ -128,7 +128,7 @@ def touches_engines(item: pytest.Item) -> bool:
     """True for a test that uses the database, and so, maybe, the broker."""
     fixtures = set(getattr(item, "fixturenames", ()))
     asks = {"db", "transactional_db", "celery_worker_process", "live_server"} & fixtures
-    return bool(asks) or item.get_closest_marker("django_db") is not None
+    return bool(asks) or any(item.get_closest_marker(name) for name in ("django_db", "services"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
