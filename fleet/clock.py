@@ -12,7 +12,7 @@ from fleet.models import Clock
 def now() -> datetime:
     """Return the present time of the clock: the wall's in mode `real`, else the virtual one."""
     clock = Clock.objects.filter(pk=1).values_list("mode", "virtual_time").first()
-    if clock is None or clock[0] == Clock.Mode.REAL:
+    if clock is None or clock[0] == Clock.Mode.REAL or clock[1] is None:
         return timezone.now()
     return clock[1]
 
@@ -62,7 +62,7 @@ def tick(*, wall: datetime, longest: timedelta) -> datetime | None:
         return None
     passed = wall - (clock.ticked_at or wall)
     advance = min(max(passed, timedelta(0)) * clock.rate, longest)
-    Clock.objects.filter(pk=1, ticked_at=clock.ticked_at).update(
+    Clock.objects.filter(pk=1, mode=Clock.Mode.SCALED, ticked_at=clock.ticked_at).update(
         virtual_time=F("virtual_time") + advance, ticked_at=wall
     )
-    return clock.virtual_time + advance
+    return now()

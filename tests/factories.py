@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 
 from fleet import services
 from fleet.adapters import Reading, Report
@@ -17,10 +16,9 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 _number = count(1)
 
 
-def make_user(name: str = "", **fields: Any) -> AbstractBaseUser:
+def make_user(name: str = "", **fields: Any) -> User:
     """Make a user, with a password nobody needs."""
-    users = get_user_model()
-    return users.objects.create_user(name or f"user-{next(_number)}", password="x", **fields)
+    return User.objects.create_user(name or f"user-{next(_number)}", password="x", **fields)
 
 
 def make_platform(name: str = "dgx-h100") -> Platform:
@@ -66,8 +64,8 @@ def make_bundle(
     *,
     images: Sequence[FirmwareImage] = (),
     platform: str = "dgx-h100",
-    author: AbstractBaseUser | None = None,
-    approver: AbstractBaseUser | None = None,
+    author: User | None = None,
+    approver: User | None = None,
     is_approved: bool = True,
     now: datetime = NOW,
     **fields: Any,

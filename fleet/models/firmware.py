@@ -1,9 +1,12 @@
 """Images, bundles and the version history."""
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 
 from fleet.appendonly import AppendOnlyModel
+from fleet.errors import BundleFrozen
 from fleet.models.inventory import Machine, Platform
 
 
@@ -55,6 +58,12 @@ class FirmwareImage(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.version}"
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        frozen = self.pk and self.bundles.exclude(status=BundleStatus.DRAFT).first()
+        if frozen:
+            raise BundleFrozen(f"image {self} is part of bundle {frozen}, which is {frozen.status}")
+        super().save(*args, **kwargs)
+
 
 class BundleStatus(models.TextChoices):
     """A bundle is a draft, then approved (and frozen), perhaps withdrawn."""
@@ -83,6 +92,10 @@ class FirmwareBundle(models.Model):
     )
     created_at = models.DateTimeField()
     approved_at = models.DateTimeField(null=True, blank=True)
+    withdrawer = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
+    )
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ("name", "version")
@@ -114,6 +127,18 @@ class BundleImage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.bundle} #{self.position}: {self.image}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_frozen()
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        self._refuse_frozen()
+        return super().delete(*args, **kwargs)
+
+    def _refuse_frozen(self) -> None:
+        if self.bundle.status != BundleStatus.DRAFT:
+            raise BundleFrozen(f"bundle {self.bundle} is {self.bundle.status}; its images stay")
 
 
 class FirmwareRecord(AppendOnlyModel):

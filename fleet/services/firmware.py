@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
@@ -173,7 +173,7 @@ def create_bundle(
     version: str,
     images: Sequence[FirmwareImage],
     platforms: Sequence[Platform],
-    author: AbstractBaseUser | None,
+    author: User | None,
     now: datetime,
     known_issues: Sequence[str] = (),
     required_pairs: Mapping[str, str] | None = None,
@@ -215,9 +215,7 @@ def _refuse_bad_bundle(
 
 
 @transaction.atomic
-def approve_bundle(
-    bundle: FirmwareBundle, *, approver: AbstractBaseUser, now: datetime
-) -> FirmwareBundle:
+def approve_bundle(bundle: FirmwareBundle, *, approver: User, now: datetime) -> FirmwareBundle:
     """Approve a draft and freeze it under the digest of its content.
 
     Raises
@@ -244,9 +242,21 @@ def approve_bundle(
     )
 
 
-def withdraw_bundle(bundle: FirmwareBundle) -> FirmwareBundle:
-    """Withdraw an approved bundle: no rollout of it starts any more; its content stays frozen."""
-    return _move_bundle(bundle, old=BundleStatus.APPROVED, status=BundleStatus.WITHDRAWN)
+def withdraw_bundle(bundle: FirmwareBundle, *, actor: User, now: datetime) -> FirmwareBundle:
+    """Withdraw an approved bundle: no rollout of it starts any more; its content stays frozen.
+
+    Raises
+    ------
+    BundleNotReady
+        If the bundle is not approved.
+    """
+    return _move_bundle(
+        bundle,
+        old=BundleStatus.APPROVED,
+        status=BundleStatus.WITHDRAWN,
+        withdrawer=actor,
+        withdrawn_at=now,
+    )
 
 
 def _move_bundle(bundle: FirmwareBundle, *, old: BundleStatus, **changes: Any) -> FirmwareBundle:

@@ -31,6 +31,11 @@ TEXT_COLUMNS = (
     "bmc_address",
     "credential",
 )
+TEXT_LIMITS = {
+    field.name: field.max_length or 0
+    for field in Machine._meta.concrete_fields
+    if field.name in TEXT_COLUMNS
+}
 COLUMNS = frozenset({"name", "platform", "labels", "components", *TEXT_COLUMNS})
 COMPONENT_COLUMNS = frozenset({"kind", "slot", "model", "serial", "version"})
 LOOK_UP = 500
@@ -106,7 +111,7 @@ def _wrong(row: Mapping[str, Any], platforms: Mapping[str, Platform]) -> list[st
         known = ", ".join(sorted(platforms)) or "none"
         reasons.append(f"platform {row.get('platform')!r} is not registered; known: {known}")
     for name in TEXT_COLUMNS:
-        limit = Machine._meta.get_field(name).max_length
+        limit = TEXT_LIMITS[name]
         if not isinstance(row.get(name, ""), str) or len(row.get(name, "")) > limit:
             reasons.append(f"{name} is {row[name]!r}, a text of at most {limit} is needed")
     labels = row.get("labels", {})
@@ -212,7 +217,7 @@ def _add_parts(
         "evidence",
         "recorded_at",
     )
-    fixed = (
+    fixed: tuple[Any, ...] = (
         FirmwareRecord.Stage.ACTIVE.value,
         now,
         FirmwareRecord.Source.IMPORT.value,

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
@@ -24,7 +24,7 @@ def move_machine(
     now: datetime,
     reason: str = "",
     gate: str = "",
-    user: AbstractBaseUser | None = None,
+    user: User | None = None,
 ) -> StateChange:
     """Move a machine along its state machine and record the move.
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import models, transaction
 from django.db.models.functions import Least
 
@@ -56,7 +56,7 @@ def record(
     source: str,
     key: str,
     now: datetime,
-    sender: AbstractBaseUser | None = None,
+    sender: User | None = None,
 ) -> BatchResult:
     """Store a batch of reports; wrong ones are refused one by one, the others are stored.
 

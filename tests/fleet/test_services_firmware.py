@@ -188,14 +188,29 @@ def test_the_images_of_a_draft_may_change_and_those_of_an_approved_bundle_may_no
     assert list(bundle.images.all()) == [image]
 
 
-def test_a_withdrawn_bundle_keeps_its_digest_and_a_draft_cannot_be_withdrawn():
+def test_a_withdrawn_bundle_keeps_its_digest_and_says_who_withdrew_it():
     bundle = make_bundle()
     digest = bundle.digest
+    actor = make_user()
 
-    assert services.withdraw_bundle(bundle).status == "withdrawn"
-    assert bundle.digest == digest
+    services.withdraw_bundle(bundle, actor=actor, now=NOW)
+
+    assert (bundle.status, bundle.digest) == ("withdrawn", digest)
+    assert (bundle.withdrawer, bundle.withdrawn_at) == (actor, NOW)
+
+
+def test_a_draft_cannot_be_withdrawn():
     with pytest.raises(BundleNotReady, match="is draft"):
-        services.withdraw_bundle(make_bundle(is_approved=False))
+        services.withdraw_bundle(make_bundle(is_approved=False), actor=make_user(), now=NOW)
+
+
+def test_the_rows_of_an_approved_bundle_refuse_to_change():
+    bundle = make_bundle()
+    place = bundle.places.get()
+
+    for change in (place.save, place.delete, place.image.save):
+        with pytest.raises(BundleFrozen, match="approved"):
+            change()
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
