@@ -279,6 +279,17 @@ def _resolved(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+def default(field: str, *, kind: Kind = Kind.CASE) -> Any:
+    """The schema's default of one field.
+
+    Examples
+    --------
+    >>> default("min_exposure_hours")
+    24.0
+    """
+    return properties(schema()["$defs"][kind])[field]["default"]
+
+
 def with_defaults(document: Document, *, kind: Kind) -> Document:
     """A copy with every field, the given value or the schema's default.
 

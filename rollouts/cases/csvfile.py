@@ -136,8 +136,7 @@ class CsvFile:
         if header is None:
             raise CaseRefused(f"{self.name}, line 1: the file is empty; accepted: a header row")
         self.header = tuple(header)
-        wanted = [self._position(name, part=part) for part, name in self.columns.items()]
-        wanted += [self._position(name, part=None) for name in extra]
+        wanted = self._positions(extra)
         seen: set[bytes] = set()
         last = reader.line_num
         while (row := self._next(reader)) is not None:
@@ -171,24 +170,33 @@ class CsvFile:
                 )
             yield text
 
-    def _position(self, name: str, *, part: str | None) -> int:
-        times = Counter(self.header)[name]
-        if times == 1:
-            return self.header.index(name)
+    def _positions(self, extra: Sequence[str]) -> list[int]:
+        """Where the wanted columns stand; everything that is wrong with the header at once."""
+        wanted = [*self.columns.items(), *((None, name) for name in extra)]
+        times = Counter(self.header)
+        wrong = [self._wrong(part, name, times[name]) for part, name in wanted if times[name] != 1]
+        if not wrong:
+            return [self.header.index(name) for _, name in wanted]
+        wrong.append(f"{self.name}: columns of the file: {', '.join(self.header)}")
+        unmapped = [part for part, name in wanted if part == name and not times[name]]
+        if unmapped:
+            mapping = ", ".join(f'"{part}": "..."' for part in unmapped)
+            wrong.append(
+                "If columns of the file are meant, say so in the policy: "
+                f'"columns": {{"{self.path.stem}": {{{mapping}}}}}'
+            )
+        raise CaseRefused("\n".join(wrong))
+
+    def _wrong(self, part: str | None, name: str, times: int) -> str:
+        place = f"{self.name}, line 1, column {name}: "
         if times > 1:
-            raise CaseRefused(f"{self.name}, line 1, column {name}: stands there {times} times")
-        reason, hint = "", ""
+            return f"{place}stands there {times} times"
         if part is None:
-            reason = f", but the policy names it{_close(name, self.header)}"
-        elif name != part:
-            reason = f", but the policy maps {part!r} to it{_close(name, self.header)}"
-        else:
-            mapping = f'"columns": {{"{self.path.stem}": {{"{part}": "..."}}}}'
-            hint = f". If one of them is meant, say so in the policy: {mapping}"
-        raise CaseRefused(
-            f"{self.name}, line 1, column {name}: not there{reason}; columns of the file: "
-            f"{', '.join(self.header)}{hint}"
-        )
+            return f"{place}not there, but the policy names it{_close(name, self.header)}"
+        if part != name:
+            hint = _close(name, self.header)
+            return f"{place}not there, but the policy maps {part!r} to it{hint}"
+        return f"{place}not there"
 
     def _is_good(self, row: Sequence[str], *, line: int, seen: set[bytes]) -> bool:
         if len(row) != len(self.header):

@@ -1,7 +1,7 @@
 """Folder and policy → samples, looks and what was left out; the recorded twin of aggregation."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.analysis.policy import Guardrail, Metric, Policy
+from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.samples import (
     FloatArray,
     IntArray,
@@ -24,7 +24,7 @@ from rollouts.cases.csvfile import BadCell, CsvFile, time_in
 from rollouts.cases.roster import Roster, numbers_of, read_roster
 from rollouts.cases.slips import LeftOut, Slips
 from rollouts.errors import CaseRefused, PolicyRefused
-from rollouts.policies import Document, case_from, policy_from, schema
+from rollouts.policies import Document, case_from, default, policy_from, schema
 
 FILE_METRICS: Mapping[str, frozenset[Metric]] = {
     "faults": frozenset({Metric.FAULTS, Metric.NOVEL_SIGNATURES}),
@@ -221,26 +221,24 @@ def _last_time(roster: Roster, tables: Mapping[str, Any]) -> float:
 def _fitted(
     policy: Policy, given: Document, window: _Window, roster: Roster, tables: Mapping[str, Any]
 ) -> tuple[Policy, list[str]]:
-    """Fit the default burn-in and least observation to a recording that is shorter than they.
+    """Fit what the policy leaves open to a recording shorter than the default least observation.
 
-    Such a recording is observed as a whole before it may widen.
+    It has no burn-in, is observed as a whole before it may widen, and its throughput waits for
+    every workload that both arms ran.
     """
-    least = policy.min_exposure_hours
-    is_short = window.hours - policy.burn_in_hours < least
+    least = default("min_exposure_hours")
     caveats = []
-    if is_short and "min_exposure_hours" not in given:
-        has_burn_in = "burn_in_hours" in given or "burn_in_hours" in given.get("window", {})
-        burn_in = policy.burn_in_hours if has_burn_in else 0.0
-        policy = dataclasses.replace(
-            policy,
-            burn_in_hours=burn_in,
-            min_exposure_hours=max(window.end - window.start - burn_in * 3600, 0.0) / 3600,
-            guardrails=tuple(map(_with_workloads(tables, roster, window), policy.guardrails)),
-        )
+    if window.hours < least:
         caveats.append(
             f"the recording's {window.hours:.4g} h are shorter than the default least observation "
-            f"of {least:g} h; it is judged on what it has, and as a whole before it may widen"
+            f"of {least:g} h: it is judged on what it has"
         )
+        policy = _with_workloads(policy, _common_workloads(roster, tables, window))
+        if "burn_in_hours" not in given and "burn_in_hours" not in given.get("window", {}):
+            policy = dataclasses.replace(policy, burn_in_hours=0.0)
+        if "min_exposure_hours" not in given:
+            whole = window.end - window.start - policy.burn_in_hours * 3600
+            policy = dataclasses.replace(policy, min_exposure_hours=max(whole, 0.0) / 3600)
     if policy.burn_in_hours >= window.hours:
         raise PolicyRefused(
             [f"burn_in_hours: {policy.burn_in_hours:g} is not below the {window.hours:g} h window"]
@@ -329,30 +327,34 @@ def _means(values: FloatArray, unit: IntArray) -> FloatArray:
 # --- names and notes -----------------------------------------------------------------------
 
 
-def _with_workloads(
-    tables: Mapping[str, Any], roster: Roster, window: _Window
-) -> Callable[[Guardrail], Guardrail]:
-    """Lists what both arms ran where the policy lists no workloads.
+def _common_workloads(
+    roster: Roster, tables: Mapping[str, Any], window: _Window
+) -> tuple[str, ...]:
+    """What both arms ran within the window."""
+    if "observations" not in tables:
+        return ()
+    rows: ObservationRows = tables["observations"]
+    counts = (rows.start_seconds >= window.start) & (rows.end_seconds <= window.end)
+    counts &= np.isfinite(rows.throughput)
+    is_canary = roster.is_canary[rows.machine]
+    canary, control = (
+        set(rows.workload[counts & (is_canary == arm)].tolist()) for arm in (True, False)
+    )
+    return tuple(rows.workloads[code] for code in sorted(canary & control))
+
+
+def _with_workloads(policy: Policy, workloads: tuple[str, ...]) -> Policy:
+    """List these where a throughput guardrail lists none.
 
     A suite runs its workloads one after the other, and the first of them do not stand for all.
     """
-    ran: tuple[str, ...] = ()
-    if "observations" in tables:
-        rows: ObservationRows = tables["observations"]
-        counts = (rows.end_seconds <= window.end) & np.isfinite(rows.throughput)
-        counts &= rows.start_seconds >= window.start
-        arms = [
-            set(rows.workload[counts & (roster.is_canary[rows.machine] == arm)].tolist())
-            for arm in (True, False)
-        ]
-        ran = tuple(rows.workloads[code] for code in sorted(arms[0] & arms[1]))
-
-    def fitted(guardrail: Guardrail) -> Guardrail:
-        if guardrail.metric is not Metric.THROUGHPUT or guardrail.workloads:
-            return guardrail
-        return dataclasses.replace(guardrail, workloads=ran)
-
-    return fitted
+    guardrails = (
+        dataclasses.replace(guardrail, workloads=workloads)
+        if guardrail.metric is Metric.THROUGHPUT and not guardrail.workloads
+        else guardrail
+        for guardrail in policy.guardrails
+    )
+    return dataclasses.replace(policy, guardrails=tuple(guardrails))
 
 
 def _require_names(samples: Samples, policy: Policy) -> None:
