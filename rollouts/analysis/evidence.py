@@ -44,6 +44,8 @@ class Moment:
         Re-assignments and the observed one.
     halt_level : Fraction or None
         Error that the halting test may have spent by now; None: it never halts.
+    whole_alpha : Fraction
+        Of the guardrail in this wave, for evidence that is valid at any time.
     checkpoint : float or None
         Elapsed share at which non-inferiority is judged now; None: not at this look.
     widen_level, widen_bound : Fraction, float
@@ -62,6 +64,7 @@ class Moment:
     state: GuardrailState
     paths: int
     halt_level: Fraction | None
+    whole_alpha: Fraction
     checkpoint: float | None
     widen_level: Fraction
     widen_bound: float
@@ -86,6 +89,10 @@ class Moment:
 
 class Track(Protocol):
     """A guardrail prepared for a run of looks."""
+
+    @property
+    def absent(self) -> str | None:
+        """Why there can be no data at any look: this kind of report is not collected."""
 
     def columns(self) -> Mapping[str, IntArray]:
         """Integer scores whose sums over canaries the looks will need."""
@@ -231,6 +238,17 @@ def verdict_for(moment: Moment, state: GuardrailState) -> Verdict:
 def finite(value: float | None) -> float | None:
     """None for what JSON cannot hold: a limit or an estimate that does not exist."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def figure(value: float) -> str:
+    """Two significant figures, without an exponent.
+
+    Examples
+    --------
+    >>> figure(0.0456), figure(2.64), figure(137.7)
+    ('0.046', '2.6', '138')
+    """
+    return f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.2g}"
 
 
 def spent_details(moment: Moment, state: GuardrailState) -> dict[str, object]:

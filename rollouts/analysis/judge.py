@@ -23,6 +23,7 @@ from rollouts.analysis.errors import (
 )
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
+from rollouts.analysis.guardrails.per_unit import unacknowledged
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
@@ -67,6 +68,7 @@ ENGINE_VERSION = "1"
 EXTENSION_CHECKPOINT = 2.0
 """Stands for the extension's end among the checkpoints passed."""
 SAMPLE_RATIO_P = 0.001
+ROUNDING_HOURS = 1e-6
 CACHED_LABELS = 4
 
 _labels: OrderedDict[tuple[str, int, int], Labels] = OrderedDict()
@@ -366,7 +368,7 @@ def _one_look(
         policy=run.policy,
         look=look,
         is_checkpoint=judged,
-        situation=_situation(run, index),
+        situation=_situation(prepared, index),
     )
     return (
         LookEvaluation(
@@ -418,6 +420,7 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
         )
         if guardrail.halt
         else None,
+        whole_alpha=prepared.alphas[guardrail.name],
         checkpoint=checkpoint,
         widen_level=level,
         widen_bound=bound,
@@ -437,11 +440,19 @@ def _is_decidable(
     run = prepared.run
     if guardrail.name in run.plan.decidable:
         return run.plan.decidable[guardrail.name]
+    if _is_outside(prepared, guardrail):
+        return False
     if not run.plan.is_recorded or guardrail.required is not None or missing is not None:
         return None
     return prepared.tracks[guardrail.name].is_decidable(
         index, elapsed=run.looks[index].elapsed, bound=prepared.last_bound
     )
+
+
+def _is_outside(prepared: _Prepared, guardrail: Guardrail) -> bool:
+    """An `auto` guardrail on a kind of report that a recording does not hold at all."""
+    is_auto = prepared.run.plan.is_recorded and guardrail.required is None
+    return is_auto and prepared.tracks[guardrail.name].absent is not None
 
 
 def _flags(run: Run, index: int) -> tuple[str, ...]:
@@ -479,6 +490,9 @@ class Situation:
         Why to stop outside the error budget.
     unacknowledged : tuple of str
         Novel signatures on canaries that nobody has acknowledged.
+    blind : tuple of str
+        Guardrails whose missing data hold the wave: all but those that are never required, and
+        those of a recording that does not collect their kind of report at all.
     """
 
     observed_hours: float
@@ -486,9 +500,11 @@ class Situation:
     waiting_units: int = 0
     hard_stop: str | None = None
     unacknowledged: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
 
 
-def _situation(run: Run, index: int) -> Situation:
+def _situation(prepared: _Prepared, index: int) -> Situation:
+    run = prepared.run
     cutoff = float(run.as_of[index])
     units = run.samples.units
     first = np.full(run.units, np.inf)
@@ -498,15 +514,25 @@ def _situation(run: Run, index: int) -> Situation:
     running = enrolled & ~waiting
     last = float(units.clock_start_seconds[running].max()) if running.any() else cutoff
     least = run.policy.min_exposure_hours
-    if run.plan.is_recorded:
-        least = min(least, run.plan.window_seconds / SECONDS_PER_HOUR / 4)
+    if run.plan.is_recorded:  # a short recording is judged on what it has
+        least = min(least, run.plan.window_seconds / SECONDS_PER_HOUR)
     return Situation(
         observed_hours=(cutoff - last) / SECONDS_PER_HOUR,
         least_hours=least,
         waiting_units=int(waiting.sum()),
         hard_stop=run.plan.hard_stop or _install_stop(run, cutoff),
-        unacknowledged=prepare.unacknowledged(run, cutoff),
+        unacknowledged=_unacknowledged(run, index),
+        blind=tuple(
+            guardrail.name
+            for guardrail in run.policy.guardrails
+            if guardrail.required is not False and not _is_outside(prepared, guardrail)
+        ),
     )
+
+
+def _unacknowledged(run: Run, index: int) -> tuple[str, ...]:
+    listed = any(g.metric is Metric.NOVEL_SIGNATURES for g in run.policy.guardrails)
+    return unacknowledged(run, index) if listed else ()
 
 
 def _install_stop(run: Run, cutoff: float) -> str | None:
@@ -600,7 +626,7 @@ def _block(
             Reason.REVIEW,
             f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
         )
-    silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.required]
+    silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.name in situation.blind]
     if silent:
         words = "; ".join(f"{g.name}: {g.reason}" for g in silent)
         return _hold(Reason.NO_DATA, words)
@@ -626,7 +652,7 @@ def _undecided(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:
 def _too_early(situation: Situation) -> str | None:
     if situation.waiting_units:
         return f"{situation.waiting_units} enrolled units are not past their burn-in"
-    if situation.observed_hours < situation.least_hours:
+    if situation.observed_hours < situation.least_hours - ROUNDING_HOURS:
         return (
             f"{situation.observed_hours:.1f} h observed, at least "
             f"{situation.least_hours:.1f} h are needed"

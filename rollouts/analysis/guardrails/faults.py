@@ -18,6 +18,7 @@ from rollouts.analysis.episodes import (
 )
 from rollouts.analysis.evidence import (
     Moment,
+    figure,
     finite,
     harm_bound,
     spent_details,
@@ -128,9 +129,13 @@ class FaultTrack:
             strata=Strata.of(self.run.samples.units.stratum[here]),
         )
 
+    @property
+    def absent(self) -> str | None:
+        return None if self.run.samples.faults is not None else "no data: faults are not collected"
+
     def missing(self, index: int) -> str | None:
-        if self.run.samples.faults is None:
-            return "no data: faults are not collected"
+        if self.absent is not None:
+            return self.absent
         table = self.table(index)
         for arm, name in ((True, "canary"), (False, "control")):
             if table.exposure(arm) <= 0:
@@ -252,29 +257,33 @@ class FaultTrack:
         if verdict is Verdict.NO_DATA:
             return moment.missing or "no data"
         times = (
-            f"{estimate:.2g} times the control's"
+            f"{figure(estimate)} times the control's"
             if estimate is not None
             else (f"{table.count(True)} episodes against none of the control")
         )
         if verdict is Verdict.HARMFUL:
-            return f"{times} (at least {limits.low:.2g})"
+            return f"{times} (at least {figure(limits.low)})"
         margin = self._margin_in_words()
         if verdict is Verdict.NOT_WORSE:
-            return f"{times} (at most {limits.high:.2g}; {margin})"
+            return f"{times} (at most {figure(limits.high)}; {margin})"
         if moment.undersized is not None:
             return moment.undersized
         if not math.isfinite(self.margin):
             return "undecidable: no episode in the period before"
-        most = f"could be {limits.high:.2g}" if math.isfinite(limits.high) else "no upper limit yet"
+        most = (
+            f"could be {figure(limits.high)}"
+            if math.isfinite(limits.high)
+            else "no upper limit yet"
+        )
         return f"{times}; {most}, {margin}"
 
     def _margin_in_words(self) -> str:
         if self.margin > self.guardrail.margin:
             return (
-                f"the margin is {self.margin:.3g}: "
+                f"the margin is {figure(self.margin)}: "
                 f"{self.run.policy.delta_abs:g} more episodes per machine-day"
             )
-        return f"the margin is {self.margin:.3g}"
+        return f"the margin is {figure(self.margin)}"
 
 
 def _low_without_control(table: FaultTable, *, moment: Moment) -> float:

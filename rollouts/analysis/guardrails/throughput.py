@@ -10,6 +10,7 @@ import numpy as np
 from rollouts.analysis.evidence import (
     EffectLine,
     Moment,
+    figure,
     finite,
     harm_limit,
     margin_limit,
@@ -121,9 +122,14 @@ class ThroughputTrack:
 
     # --- judgement -------------------------------------------------------------------------
 
+    @property
+    def absent(self) -> str | None:
+        has_table = self.run.samples.observations is not None
+        return None if has_table else "no data: observations are not collected"
+
     def missing(self, index: int) -> str | None:
-        if self.run.samples.observations is None:
-            return "no data: observations are not collected"
+        if self.absent is not None:
+            return self.absent
         table = self.table(index)
         for arm, name in ((True, "canary"), (False, "control")):
             seen = set(table.workload[self.run.is_canary[table.unit] == arm].tolist())
@@ -248,7 +254,7 @@ class ThroughputTrack:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{figure(100 * share)} %"
 
 
 def _in_words(ratio: float) -> str:

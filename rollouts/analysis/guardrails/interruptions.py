@@ -1,0 +1,454 @@
+"""Guardrails on interruptions: time to recover, and the share that took a severe path."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rollouts.analysis.differences import Difference, Outcomes, difference_of
+from rollouts.analysis.evidence import (
+    EffectLine,
+    Moment,
+    figure,
+    finite,
+    harm_bound,
+    harm_limit,
+    margin_limit,
+    spent_details,
+    stepped_halt,
+    stepped_widen,
+    stepped_widen_paths,
+    verdict_for,
+)
+from rollouts.analysis.exposure import clock_start
+from rollouts.analysis.guardrails.run import Run
+from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.power import is_decidable, recovery_ni_power, severe_ni_power
+from rollouts.analysis.recovery import (
+    CAP_SECONDS,
+    SEVERE,
+    Interruptions,
+    Path,
+    recovery_ratio,
+    relative_recovery,
+    shrunk_means,
+)
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray, RecoveryRows
+from rollouts.analysis.scores import UNITS_PER_LOG, quantised
+from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval, Verdict
+from rollouts.analysis.wave import GuardrailState
+
+LARGEST_LOG = math.log(50.0)
+"""Limits of a recovery ratio are searched up to fifty times, and down to a fiftieth."""
+LEAST_RECOVERIES = 30
+LEAST_PATHS = 100
+"""Canary interruptions expected in the window before `auto` asks for non-inferiority."""
+
+
+def interruptions_at(run: Run, index: int, *, for_widening: bool) -> Interruptions:
+    """What the look knows: open ones so far to halt, at the cap to widen.
+
+    To widen, only interruptions that began at least eight hours ago count: leaving out the open
+    ones would favour widening.
+    """
+    rows = run.samples.recoveries
+    if rows is None:
+        empty = np.empty(0, dtype=np.int64)
+        return Interruptions(empty, empty, np.empty(0), np.empty(0, dtype=np.bool_))
+    cutoff = float(run.as_of[index])
+    begun = rows.time_seconds >= clock_start(run.samples)[rows.machine]
+    begun &= rows.time_seconds <= (cutoff - CAP_SECONDS if for_widening else cutoff)
+    is_open = ~(rows.recovered_seconds <= cutoff)
+    taken = np.where(is_open, cutoff - rows.time_seconds, _seconds(rows))
+    if for_widening:
+        taken = np.where(is_open, CAP_SECONDS, taken)
+    return Interruptions(
+        unit=run.samples.machines.unit[rows.machine[begun]],
+        path=rows.path[begun],
+        seconds=np.maximum(taken[begun], 0.0),
+        is_open=is_open[begun],
+    )
+
+
+def _seconds(rows: RecoveryRows) -> FloatArray:
+    """The reported duration, else the time between the two reports."""
+    reported = rows.recovery_seconds
+    between = rows.recovered_seconds - rows.time_seconds
+    return np.asarray(np.where(np.isfinite(reported), reported, between), dtype=np.float64)
+
+
+def is_begun(run: Run, index: int) -> BoolArray:
+    """Recovery rows on the clock that began by the look."""
+    rows = run.samples.recoveries
+    if rows is None:
+        return np.empty(0, dtype=np.bool_)
+    begun = rows.time_seconds >= clock_start(run.samples)[rows.machine]
+    return np.asarray(begun & (rows.time_seconds <= run.as_of[index]))
+
+
+def recoveries_absent(run: Run) -> str | None:
+    has_table = run.samples.recoveries is not None
+    return None if has_table else "no data: recoveries are not collected"
+
+
+def arm_events(run: Run, unit: IntArray) -> tuple[int, int]:
+    mine = run.is_canary[unit]
+    return int(mine.sum()), int((~mine).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class RecoveryTrack:
+    """Time to recover within its path: both tests by re-assignment."""
+
+    guardrail: Guardrail
+    run: Run
+
+    @classmethod
+    def prepare(cls, guardrail: Guardrail, run: Run) -> "RecoveryTrack":
+        return cls(guardrail, run)
+
+    @property
+    def _factors(self) -> Mapping[str, float]:
+        return {
+            "harm": math.log(self.guardrail.tolerance),
+            "widen": math.log(self.guardrail.margin),
+        }
+
+    def _key(self, index: int, side: str, part: str) -> str:
+        return f"{self.guardrail.name}/{side}-{part}/{self.run.looks[index].number}"
+
+    def columns(self) -> Mapping[str, IntArray]:
+        columns: dict[str, IntArray] = {}
+        for k in range(len(self.run.looks)):
+            for side, factor in self._factors.items():
+                got = relative_recovery(
+                    interruptions_at(self.run, k, for_widening=side == "widen"),
+                    is_canary=self.run.is_canary,
+                    log_factor=factor,
+                )
+                columns[self._key(k, side, "sum")] = quantised(got.total, per_unit=UNITS_PER_LOG)
+                columns[self._key(k, side, "slope")] = quantised(got.slope, per_unit=UNITS_PER_LOG)
+                columns[self._key(k, side, "count")] = got.count
+        return columns
+
+    def _line(self, index: int, side: str, sums: Mapping[str, IntArray]) -> EffectLine:
+        count = sums[self._key(index, side, "count")]
+        return EffectLine(
+            sums=shrunk_means(sums[self._key(index, side, "sum")], count),
+            slope=sums[self._key(index, side, "slope")] / (count + 2.0),
+            tested=self._factors[side],
+        )
+
+    @property
+    def absent(self) -> str | None:
+        return recoveries_absent(self.run)
+
+    def missing(self, index: int) -> str | None:
+        return self.absent
+
+    def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
+        rows = interruptions_at(self.run, index, for_widening=False)
+        canary, control = (n / max(elapsed, 1e-9) for n in arm_events(self.run, rows.unit))
+        if canary < LEAST_RECOVERIES or control <= 0:
+            return False
+        power = recovery_ni_power(canary, control, bound=bound, margin_ratio=self.guardrail.margin)
+        return is_decidable(power)
+
+    def judge(
+        self, moment: Moment, sums: Mapping[str, IntArray]
+    ) -> tuple[GuardrailEvaluation, GuardrailState]:
+        k = moment.index
+        harm, widen = self._line(k, "harm", sums), self._line(k, "widen", sums)
+        state = stepped_halt(moment, harm.sums)
+        if moment.may_show and not state.is_crossed:
+            state = stepped_widen_paths(moment, state, widen)
+        rows = interruptions_at(self.run, k, for_widening=False)
+        found = recovery_ratio(rows, is_canary=self.run.is_canary)
+        low, high = self._limits(moment, harm, widen, state=state, rows=rows)
+        verdict = verdict_for(moment, state)
+        canary, control = self.run.counts(k, events=arm_events(self.run, rows.unit))
+        evaluation = GuardrailEvaluation(
+            name=self.guardrail.name,
+            metric=self.guardrail.metric,
+            verdict=verdict,
+            unit="ratio",
+            estimate=finite(found.estimate),
+            repeated=Interval(low, high, 1 - self.run.policy.beta),
+            fixed_look=found.interval,
+            canary=canary,
+            control=control,
+            reason=self._reason(verdict, found.estimate, low, high, moment=moment),
+            required=moment.is_required,
+            is_decidable=moment.is_decidable,
+            crossed=state.is_crossed,
+            shown=state.is_shown,
+            details={
+                **spent_details(moment, state),
+                "margin": self.guardrail.margin,
+                "tolerance": self.guardrail.tolerance,
+                "open": {
+                    "canary": int(self.run.is_canary[rows.unit[rows.is_open]].sum()),
+                    "control": int((~self.run.is_canary[rows.unit[rows.is_open]]).sum()),
+                },
+                "statistic": int(harm.sums[0]),
+            },
+        )
+        return evaluation, state
+
+    def _limits(
+        self,
+        moment: Moment,
+        harm: EffectLine,
+        widen: EffectLine,
+        *,
+        state: GuardrailState,
+        rows: Interruptions,
+    ) -> tuple[float | None, float | None]:
+        """Limits of the ratio of recovery times; its log is what is tested."""
+        if moment.missing is not None or moment.undersized is not None or not rows.unit.size:
+            return None, None
+        span = {"low": -LARGEST_LOG, "high": LARGEST_LOG}
+        least = harm_limit(moment, harm, after=state, **span)
+        most = margin_limit(moment, widen, after=state, **span)
+        low = math.exp(least) if math.isfinite(least) else None
+        high = math.exp(most) if math.isfinite(most) else None
+        if low is not None and high is not None and low > high:
+            low, high = high, low
+        return low, high
+
+    def _reason(
+        self,
+        verdict: Verdict,
+        estimate: float | None,
+        low: float | None,
+        high: float | None,
+        *,
+        moment: Moment,
+    ) -> str:
+        if verdict is Verdict.NO_DATA:
+            return moment.missing or "no data"
+        if estimate is None:
+            return "not estimable: an arm has had no interruption"
+        times = f"{figure(estimate)} times the control's"
+        margin = f"the margin is {figure(self.guardrail.margin)}"
+        if verdict is Verdict.HARMFUL:
+            return times if low is None else f"{times} (at least {figure(low)})"
+        if verdict is Verdict.NOT_WORSE:
+            most = "" if high is None else f"at most {figure(high)}; "
+            return f"{times} ({most}{margin})"
+        if moment.undersized is not None:
+            return moment.undersized
+        most = "no upper limit yet" if high is None else f"could be {figure(high)}"
+        return f"{times}; {most}, {margin}"
+
+
+@dataclass(frozen=True, eq=False)
+class SeverePathTrack:
+    """Share of interruptions that restarted the job from a checkpoint, or lost it."""
+
+    guardrail: Guardrail
+    run: Run
+    severity: FloatArray
+    """Per path code: 1 severe, 0 not, NaN while the path is not known."""
+    unmapped: tuple[str, ...]
+
+    @classmethod
+    def prepare(cls, guardrail: Guardrail, run: Run) -> "SeverePathTrack":
+        rows = run.samples.recoveries
+        names = () if rows is None else rows.paths
+        known = {path.value: float(path in SEVERE) for path in Path}
+        known.update({"": math.nan, "unknown": math.nan})
+        mapped = [guardrail.paths.get(name, name) for name in names]
+        unmapped = tuple(
+            name for name, path in zip(names, mapped, strict=True) if path not in known
+        )
+        severity = np.array([known.get(path, math.nan) for path in mapped], dtype=np.float64)
+        return cls(guardrail, run, severity, unmapped)
+
+    def _outcomes(self, index: int) -> tuple[FloatArray, IntArray]:
+        """Severe paths and interruptions of known path, per unit."""
+        rows = self.run.samples.recoveries
+        if rows is None:
+            return np.zeros(self.run.units), np.zeros(self.run.units, dtype=np.int64)
+        begun = is_begun(self.run, index)
+        value = self.severity[rows.path] if self.severity.size else np.empty(0)
+        used = begun & np.isfinite(value)
+        unit = self.run.samples.machines.unit[rows.machine[used]]
+        total = np.bincount(unit, weights=value[used], minlength=self.run.units)
+        return total.astype(np.float64), np.bincount(unit, minlength=self.run.units)
+
+    def _key(self, index: int, part: str) -> str:
+        return f"{self.guardrail.name}/harm-{part}/{self.run.looks[index].number}"
+
+    def columns(self) -> Mapping[str, IntArray]:
+        columns: dict[str, IntArray] = {}
+        for k in range(len(self.run.looks)):
+            total, count = self._outcomes(k)
+            pool = float(total.sum()) / max(int(count.sum()), 1)
+            scaled = np.where(self.run.is_canary, self.guardrail.tolerance, 0.0) * count
+            excess = total - scaled - pool * count
+            columns[self._key(k, "sum")] = quantised(excess, per_unit=UNITS_PER_LOG)
+            columns[self._key(k, "count")] = count.astype(np.int64)
+        return columns
+
+    @property
+    def absent(self) -> str | None:
+        return recoveries_absent(self.run)
+
+    def missing(self, index: int) -> str | None:
+        if self.absent is not None:
+            return self.absent
+        if self.unmapped:
+            return f"no data: paths without a severity: {', '.join(self.unmapped)}"
+        return None
+
+    def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
+        _, count = self._outcomes(index)
+        canary = float(count[self.run.is_canary].sum()) / max(elapsed, 1e-9)
+        control = float(count[~self.run.is_canary].sum()) / max(elapsed, 1e-9)
+        if canary < LEAST_PATHS or control <= 0:
+            return False
+        power = severe_ni_power(canary, control, bound=bound, margin=self.guardrail.margin)
+        return is_decidable(power)
+
+    def judge(
+        self, moment: Moment, sums: Mapping[str, IntArray]
+    ) -> tuple[GuardrailEvaluation, GuardrailState]:
+        k = moment.index
+        harm = shrunk_means(sums[self._key(k, "sum")], sums[self._key(k, "count")])
+        total, count = self._outcomes(k)
+        found = difference_of(Outcomes(total, count, self.run.is_canary, self.run.strata))
+        canary, control = self.run.counts(
+            k,
+            events=(int(count[self.run.is_canary].sum()), int(count[~self.run.is_canary].sum())),
+        )
+        return judged_difference(
+            self.guardrail,
+            self.run,
+            moment=moment,
+            harm=harm,
+            found=found,
+            counts=(canary, control),
+            words="share of interruptions with a severe path",
+        )
+
+
+def judged_difference(
+    guardrail: Guardrail,
+    run: Run,
+    *,
+    moment: Moment,
+    harm: IntArray,
+    found: Difference | None,
+    counts: tuple[ArmCounts, ArmCounts],
+    words: str,
+    has_margin: bool = True,
+    as_points: bool = True,
+) -> tuple[GuardrailEvaluation, GuardrailState]:
+    """Halt by re-assignment, widen by the clustered z, limits on the difference."""
+    state = stepped_halt(moment, harm)
+    if has_margin and moment.may_show and not state.is_crossed:
+        z = None if found is None else found.margin_z(guardrail.margin)
+        state = stepped_widen(moment, state, is_shown=z is not None and z < -moment.widen_bound)
+    low, high = _difference_limits(
+        guardrail, moment, harm, found, state=state, has_margin=has_margin
+    )
+    verdict = verdict_for(moment, state)
+    estimate = None if found is None else found.estimate
+    evaluation = GuardrailEvaluation(
+        name=guardrail.name,
+        metric=guardrail.metric,
+        verdict=verdict,
+        unit="difference",
+        estimate=finite(estimate),
+        repeated=Interval(low, high, 1 - run.policy.beta),
+        fixed_look=found.interval() if found is not None else Interval(None, None, 0.95),
+        canary=counts[0],
+        control=counts[1],
+        reason=_difference_reason(
+            guardrail,
+            verdict,
+            estimate,
+            (low, high),
+            moment=moment,
+            words=words,
+            has_margin=has_margin,
+            as_points=as_points,
+        ),
+        required=moment.is_required,
+        is_decidable=moment.is_decidable,
+        crossed=state.is_crossed,
+        shown=state.is_shown,
+        details={
+            **spent_details(moment, state),
+            "margin": guardrail.margin if has_margin else None,
+            "tolerance": guardrail.tolerance,
+            "statistic": int(harm[0]),
+        },
+    )
+    return evaluation, state
+
+
+def _difference_limits(
+    guardrail: Guardrail,
+    moment: Moment,
+    harm: IntArray,
+    found: Difference | None,
+    *,
+    state: GuardrailState,
+    has_margin: bool,
+) -> tuple[float | None, float | None]:
+    """Normal limits at the look's spending, moved where they would contradict the verdict."""
+    if found is None or moment.missing is not None or moment.undersized is not None:
+        return None, None
+    bound = harm_bound(moment, harm)
+    low = found.estimate - bound * found.error if math.isfinite(bound) else -math.inf
+    low = max(low, guardrail.tolerance) if state.is_crossed else min(low, guardrail.tolerance)
+    if not has_margin:
+        return finite(low), None
+    high = found.estimate + moment.widen_bound * found.margin_error(guardrail.margin)
+    if state.is_shown:
+        high = min(high, guardrail.margin)
+    elif not state.is_crossed:
+        high = max(high, guardrail.margin)
+    return finite(min(low, high)), finite(high)
+
+
+def _difference_reason(
+    guardrail: Guardrail,
+    verdict: Verdict,
+    estimate: float | None,
+    limits: tuple[float | None, float | None],
+    *,
+    moment: Moment,
+    words: str,
+    has_margin: bool,
+    as_points: bool,
+) -> str:
+    if verdict is Verdict.NO_DATA:
+        return moment.missing or "no data"
+    if estimate is None:
+        return f"not estimable: no occasion in an arm ({words})"
+    show = _points if as_points else _plain
+    low, high = limits
+    side = "above" if estimate >= 0 else "below"
+    what = f"{show(abs(estimate))} {side} the control's {words}"
+    if verdict is Verdict.HARMFUL:
+        return what if low is None else f"{what} (at least {show(low)})"
+    if not has_margin:
+        return f"{what}; halts only, proves nothing"
+    margin = f"the margin is {show(guardrail.margin)}"
+    if verdict is Verdict.NOT_WORSE:
+        return f"{what} ({'' if high is None else f'at most {show(high)}; '}{margin})"
+    if moment.undersized is not None:
+        return moment.undersized
+    return f"{what}; {'no upper limit yet' if high is None else f'could be {show(high)}'}, {margin}"
+
+
+def _points(share: float) -> str:
+    return f"{figure(100 * share)} points"
+
+
+def _plain(value: float) -> str:
+    return figure(value)
