@@ -128,6 +128,10 @@ class _Seconds(Func):
 
     output_field = FloatField()
 
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        """No call per value: both engines give a float or None already."""
+        return []
+
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(
             compiler, connection, template="EXTRACT(EPOCH FROM %(expressions)s)::float8"
@@ -269,10 +273,10 @@ def _units(wave: Wave, roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) ->
 
 
 def _faults_before(roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> FloatArray:
-    """Square root of a unit's fault count in the period before the wave."""
+    """A unit's fault count in the period before the wave; the judge takes its square root."""
     early = faults.machine[faults.time_seconds < cutoff.seconds(cutoff.before)]
     counts = np.bincount(roster.machines.unit[early], minlength=len(roster.unit_names))
-    return np.sqrt(counts)
+    return counts.astype(np.float64)
 
 
 def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArray:
@@ -295,6 +299,7 @@ def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArr
     )
     (ids, mean), (workloads,) = _read(rows, numbers=("machine_id", "mean"), names=("workload",))
     workload, kinds = _codes(workloads)
+    mean = np.round(mean, 9)  # a server may add up in another order each time
     per_kind = np.bincount(workload, minlength=len(kinds))
     level = np.bincount(workload, weights=mean, minlength=len(kinds)) / np.maximum(per_kind, 1)
     known = level[workload] > 0

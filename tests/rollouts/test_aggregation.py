@@ -478,7 +478,7 @@ def test_finished_attempts_come_in_order_of_finishing_and_only_triage_says_brick
 # --- the period before -----------------------------------------------------------------------
 
 
-def test_the_fault_covariate_is_the_root_of_the_count_before_the_wave():
+def test_the_fault_covariate_is_the_count_before_the_wave():
     a, b = machines("a", "b")
     wave = make_wave([b], [a])
     for number in range(4):
@@ -486,7 +486,7 @@ def test_the_fault_covariate_is_the_root_of_the_count_before_the_wave():
     fail(b, at=START - timedelta(days=aggregation.PRE_DAYS, hours=1))
     fail(b, at=START + hours(1))  # after the wave's start: the arms may differ already
 
-    assert samples_for(wave, as_of=AS_OF).units.covariates["faults"].tolist() == [2.0, 0.0]
+    assert samples_for(wave, as_of=AS_OF).units.covariates["faults"].tolist() == [4.0, 0.0]
 
 
 def test_the_throughput_covariate_is_relative_to_the_workloads_own_level():
