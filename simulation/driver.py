@@ -1,0 +1,126 @@
+"""The stepped clock's driver: work until nothing is due, then step to when something is."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from fleet import clock
+from fleet import selectors as fleet_selectors
+from fleet.hints import hint
+from fleet.models import Clock
+from fleet.tasks import collect
+from rollouts import selectors
+from rollouts.tasks import sweep
+from simulation import technician
+from simulation.adapters import model_of
+from simulation.errors import Stuck
+from simulation.models import VirtualFleet
+from simulation.tasks import reconcile
+
+POLL_SECONDS = 0.01
+#: Wall time without an end of the work that is due, after which the demo gives up.
+PATIENCE_SECONDS = 120.0
+#: A hint may be lost; the sweep is repeated while work is due.
+SWEEP_AGAIN_SECONDS = 1.0
+#: What falls due within so short a time is taken together: being late is never harmful.
+GRAIN = timedelta(minutes=5)
+
+
+class Driver:
+    """Drives everything that is due through the real tasks; it alone moves the clock.
+
+    Parameters
+    ----------
+    fleet : VirtualFleet
+    on_step : callable, optional
+        Called after each instant's work is done, with the virtual time.
+    """
+
+    def __init__(
+        self, fleet: VirtualFleet, *, on_step: Callable[[datetime], None] | None = None
+    ) -> None:
+        self.fleet = fleet
+        self.tick = timedelta(seconds=model_of(fleet).parameters.tick_seconds)
+        self.on_step = on_step or (lambda now: None)
+
+    def run_until(self, end: datetime) -> None:
+        """Let time pass until `end`."""
+        self.run_while(lambda: clock.now() < end, end=end)
+
+    def run_while(self, goes_on: Callable[[], bool], *, end: datetime | None = None) -> None:
+        """Step from one due instant to the next as long as it goes on.
+
+        Raises
+        ------
+        Stuck
+            If work that is due does not end, or nothing is due any more.
+        """
+        self.settle()
+        while goes_on():
+            clock.step_to(self._next_instant(end))
+            self.settle()
+
+    def settle(self) -> None:
+        """Work off what is due at the present instant: telemetry first, then everything else."""
+        now = clock.now()
+        self._collect(now)
+        self._wait(now, lambda: self._is_idle(now))
+        self.on_step(now)
+
+    # --- one instant --------------------------------------------------------------------
+
+    def _collect(self, now: datetime) -> None:
+        if fleet_selectors.collected_until() == now:
+            return
+        hint(collect)
+        self._wait(now, lambda: fleet_selectors.collected_until() == now, again=collect)
+
+    def _is_idle(self, now: datetime) -> bool:
+        due = technician.next_due_at()
+        return not selectors.has_due_work(now) and (due is None or due > now)
+
+    def _wait(self, now: datetime, is_done: Callable[[], bool], *, again=None) -> None:
+        """Wait for the worker; look often, hint again where a hint may have been lost."""
+        started = hinted = time.monotonic()
+        is_first = again is None
+        while not is_done():
+            wall = time.monotonic()
+            if is_first or wall - hinted > SWEEP_AGAIN_SECONDS:
+                self._hint(now, again)
+                hinted, is_first = wall, False
+            if wall - started > PATIENCE_SECONDS:
+                raise Stuck(f"what is due at {now} was not done in {PATIENCE_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+
+    def _hint(self, now: datetime, task) -> None:
+        if task is not None:
+            hint(task)
+            return
+        sweep()
+        due = technician.next_due_at()
+        if due is not None and due <= now:
+            hint(reconcile)
+
+    # --- the next instant ---------------------------------------------------------------
+
+    def _next_instant(self, end: datetime | None) -> datetime:
+        now = clock.now()
+        instants = [at for at in (selectors.next_due_at(), technician.next_due_at()) if at]
+        tick_end = self._next_tick(now)
+        if not instants and end is None:
+            raise Stuck(f"nothing is due any more at {now}, and the rollouts have not ended")
+        soonest = max(min([*instants, tick_end]), now)
+        later = min(max(soonest, now + GRAIN), tick_end)
+        return later if end is None else min(later, end)
+
+    def _next_tick(self, now: datetime) -> datetime:
+        passed = (now - self.fleet.origin) // self.tick
+        return self.fleet.origin + (passed + 1) * self.tick
+
+
+def use_stepped_clock(*, at: datetime) -> datetime:
+    """Put the clock into the driver's hand: at `at`, or where a virtual clock stands already."""
+    virtual = Clock.objects.filter(pk=1).exclude(mode=Clock.Mode.REAL).first()
+    start = virtual.virtual_time if virtual else at
+    clock.set_mode(Clock.Mode.STEPPED, at=start)
+    return start
