@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollouts.analysis import judge
 from rollouts.analysis.policy import Metric
@@ -26,6 +26,15 @@ DECISIVE = (DecisionKind.WIDEN, DecisionKind.HALT)
 NOT_DRAWN = "assignment was not drawn by the engine"
 RATIOS = (Metric.FAULTS, Metric.THROUGHPUT, Metric.RECOVERY_TIME)
 WORKLOADS_IN_REASON = 6
+EVENTS: Mapping[Metric, str] = {
+    Metric.FAULTS: "faults",
+    Metric.NOVEL_SIGNATURES: "faults",
+    Metric.RECOVERY_TIME: "recoveries",
+    Metric.SEVERE_PATH: "recoveries",
+    Metric.LOST_WORK: "recoveries",
+    Metric.INSTALL: "attempts",
+}
+"""Which table of the samples holds a metric's events."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ def as_document(backtest: Backtest, *, is_at_decision: bool = False) -> dict[str
             "rows": [_left_out(item) for item in backtest.case.left_out_rows],
         },
         "guardrails": [
-            _guardrail(decided, figures, machines=backtest.case.machines)
+            _guardrail(decided, figures, case=backtest.case)
             for decided, figures in zip(decisive.guardrails, shown.guardrails, strict=True)
         ],
         "history": [_look(backtest, look) for look in backtest.looks],
@@ -131,8 +140,10 @@ def _left_out(item: LeftOut) -> dict[str, Any]:
 
 
 def _guardrail(
-    decided: GuardrailEvaluation, figures: GuardrailEvaluation, *, machines: tuple[int, int]
+    decided: GuardrailEvaluation, figures: GuardrailEvaluation, *, case: Case
 ) -> dict[str, Any]:
+    canaries, controls = case.machines
+    has_events = getattr(case.samples, EVENTS.get(decided.metric, ""), None) is not None
     return {
         "name": decided.name,
         "metric": decided.metric.value,
@@ -146,8 +157,8 @@ def _guardrail(
             "high": _number(figures.fixed_look.high),
             "level": figures.fixed_look.level,
         },
-        "canary": _arm(figures.canary, machines=machines[0]),
-        "control": _arm(figures.control, machines=machines[1]),
+        "canary": _arm(figures.canary, machines=canaries, has_events=has_events),
+        "control": _arm(figures.control, machines=controls, has_events=has_events),
         "reason": reason_of(decided, figures),
     }
 
@@ -158,30 +169,39 @@ def reason_of(decided: GuardrailEvaluation, figures: GuardrailEvaluation) -> str
     numbers = (figures.estimate, figures.repeated.low, figures.repeated.high)
     if any(_number(value) is None for value in numbers) and figures.reason not in parts:
         parts.append(f"whole window: {figures.reason}")
-    worst = workload_ratios(figures)[:WORKLOADS_IN_REASON]
+    worst = workload_rows(figures)[:WORKLOADS_IN_REASON]
     if worst:
-        listing = ", ".join(f"{name} {ratio:.3f}" for name, ratio in worst)
+        listing = ", ".join(f"{row.name} {row.estimate:.3f}" for row in worst)
         parts.append(f"furthest from 1 by workload: {listing}")
     return "; ".join(parts)
 
 
-def workload_ratios(figures: GuardrailEvaluation) -> list[tuple[str, float]]:
+class WorkloadRow(NamedTuple):
+    """One workload's ratio of canary to control with its fixed-look interval."""
+
+    name: str
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+def workload_rows(figures: GuardrailEvaluation) -> list[WorkloadRow]:
     """Per-workload ratios of a throughput guardrail, the furthest from 1 first."""
     table = figures.details.get("workloads")
     if not isinstance(table, Mapping):
         return []
-    ratios = [
-        (str(name), float(row["estimate"]))
+    rows = [
+        WorkloadRow(str(name), float(row["estimate"]), row["low"], row["high"])
         for name, row in table.items()
-        if isinstance(row, Mapping) and row.get("estimate") is not None
+        if row["estimate"] is not None
     ]
-    return sorted(ratios, key=lambda item: -abs(math.log(item[1])) if item[1] > 0 else 0.0)
+    return sorted(rows, key=lambda row: (-abs(row.estimate - 1), row.name))
 
 
-def _arm(counts: ArmCounts, *, machines: int) -> dict[str, Any]:
+def _arm(counts: ArmCounts, *, machines: int, has_events: bool) -> dict[str, Any]:
     return {
         "machines": machines,  # of the arm: nobody leaves the denominator
-        "events": counts.events,
+        "events": counts.events if has_events else None,  # no file is not the same as no event
         "exposure_hours": _number(counts.exposure_hours),
     }
 

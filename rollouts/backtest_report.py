@@ -17,7 +17,7 @@ from rollouts.analysis.verdicts import (
     LookEvaluation,
     Verdict,
 )
-from rollouts.backtest import DECISIVE, Backtest, reason_of, workload_ratios
+from rollouts.backtest import DECISIVE, Backtest, reason_of, workload_rows
 
 PLAIN_WIDTH = 400  # wider than any table, so that nothing is wrapped or cut in a pipe
 COLOURS = {
@@ -118,15 +118,20 @@ def _guardrails(backtest: Backtest, *, is_at_decision: bool) -> Iterable[Rendera
 
 
 def _workloads(figures: GuardrailEvaluation) -> Iterable[RenderableType]:
-    ratios = workload_ratios(figures)
-    if not ratios:
+    rows = workload_rows(figures)
+    if not rows:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload")
-    table.add_column("canary / control", justify="right")
-    for name, ratio in ratios:
-        table.add_row(Text(name), f"{ratio:.4f}")
+    for heading in ("canary / control", "fixed-look low", "high"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(Text(row.name), *(_ratio(x) for x in (row.estimate, row.low, row.high)))
     yield table
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _looks(backtest: Backtest) -> Iterable[RenderableType]:

@@ -276,6 +276,16 @@ def test_a_required_guardrail_without_its_file_never_widens(sound, tmp_path):
     assert report["guardrails"][1]["estimate"] is None
 
 
+def test_without_its_file_a_guardrail_has_no_events_rather_than_none(sound, tmp_path):
+    (tmp_path / "machines.csv").write_text((sound / "machines.csv").read_text())
+    case = read_case(tmp_path, POLICY)
+
+    guardrail = backtest.as_document(backtest.replay(case))["guardrails"][0]
+
+    assert guardrail["verdict"] == "no_data"
+    assert (guardrail["canary"]["events"], guardrail["control"]["events"]) == (None, None)
+
+
 # --- bad input -----------------------------------------------------------------------------
 
 
