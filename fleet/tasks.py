@@ -94,7 +94,7 @@ def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until:
             logger.warning("the lease of collector %s went to another worker", cursor.collector)
             return False
         key = f"{cursor.collected_until.isoformat()}/{until.isoformat()}"
-        result = services.record(reports, source=cursor.collector, key=key, now=until)
+        result = services.record(reports, source=cursor.collector, key=key, now=clock.now())
     cursor.collected_until = until
     if result.refused:
         first = result.refused[0]

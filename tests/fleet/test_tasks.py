@@ -98,6 +98,14 @@ def test_a_long_way_is_gone_in_steps_of_at_most_six_hours(machine):
     assert Fault.objects.count() == 15
 
 
+def test_records_say_when_they_really_arrived(machine):
+    clock.step_to(NOW + timedelta(hours=15))
+
+    tasks.collect()
+
+    assert set(Fault.objects.values_list("received_at", flat=True)) == {clock.now()}
+
+
 def test_a_second_run_at_the_same_time_fetches_nothing(machine):
     clock.step_to(NOW + timedelta(hours=3))
     tasks.collect()
