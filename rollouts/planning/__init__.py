@@ -13,7 +13,6 @@ from rollouts.planning.order import (
     UnitInput,
     draw_order,
     fleet_change,
-    next_in_order,
     plan_digest,
     recent_fault_class,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "fleet_change",
     "hold_back_size",
     "log_assignments",
-    "next_in_order",
     "plan_digest",
     "recent_fault_class",
     "refuse",

@@ -150,7 +150,6 @@ def draw_order(
         by_cell[tuple(unit.fields[key] for key in strata)].append(unit)
     cells = [_Stratum((cell,), len(members)) for cell, members in sorted(by_cell.items())]
     merged, merges = _merge_small(cells, sizes=sizes, keys=len(strata))
-    merged.sort(key=lambda stratum: stratum.label)  # the order in which `next_in_order` rounds
     planned = _plan_counts([stratum.units for stratum in merged], sizes=sizes)
     rows = [
         row
@@ -286,23 +285,6 @@ def _label(cells: Sequence[tuple[str, ...]]) -> str:
         return label
     digest = hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:8]
     return f"{label[:LONGEST_LABEL]}{'…' if len(label) > LONGEST_LABEL else ''}#{digest}"
-
-
-def next_in_order(queues: Mapping[str, Sequence[str]], *, size: int) -> list[str]:
-    """The canaries of a wave: in proportion per stratum, the next in each one's order.
-
-    `queues` holds per stratum, in order, the eligible units that are not yet treated and not
-    held back. Where the fleet is as it was at the preview, these are the planned units.
-
-    Examples
-    --------
-    >>> next_in_order({"a": ["a1", "a2", "a3"], "b": ["b1", "b2"]}, size=2)
-    ['a1', 'b1']
-    """
-    strata = sorted(queues)
-    weights = [len(queues[stratum]) for stratum in strata]
-    counts = allocate(min(size, sum(weights)), weights=weights)
-    return [unit for s, count in zip(strata, counts, strict=True) for unit in queues[s][:count]]
 
 
 def recent_fault_class(faults: int) -> str:

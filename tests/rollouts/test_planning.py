@@ -351,30 +351,6 @@ def test_a_hundred_thousand_machines_in_thousands_of_small_jobs_are_drawn_in_sec
     assert all(c >= 1 and k >= 4 for wave in (1, 2, 3) for c, k in drawn.counts(wave).values())
 
 
-@given(data=st.data())
-def test_the_next_in_order_are_the_planned_ones_while_nobody_left(data):
-    sites = data.draw(st.lists(st.integers(30, 90), min_size=1, max_size=4))
-    population = [u for index, n in enumerate(sites) for u in units(n, site="abcd"[index])]
-    drawn = planning.draw_order(
-        population, sizes=[len(sites), 7, 13 * len(sites)], seed=2, salt="", strata=["site"]
-    )
-    queues = {
-        stratum: [row.unit for row in rows if not row.is_hold_back]
-        for stratum, rows in by_stratum(drawn).items()
-    }
-
-    for wave, size in enumerate(drawn.sizes, 1):
-        chosen = planning.next_in_order(queues, size=size)
-        planned = {row.unit for row in drawn.rows if row.planned_wave == wave}
-
-        assert set(chosen) == planned
-        queues = {s: [unit for unit in queue if unit not in planned] for s, queue in queues.items()}
-
-
-def test_the_next_in_order_are_all_that_remain_where_units_left():
-    assert planning.next_in_order({"a": ["a4"], "b": []}, size=5) == ["a4"]
-
-
 def test_recent_fault_classes_do_not_take_a_negative_count():
     with pytest.raises(ValueError, match="-1"):
         planning.recent_fault_class(-1)
