@@ -93,7 +93,7 @@ def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until:
         if not moved:
             logger.warning("the lease of collector %s went to another worker", cursor.collector)
             return False
-        key = f"{cursor.collected_until.isoformat()}/{until.isoformat()}"
+        key = f"{cursor.lease_token}/{until.isoformat()}"  # nobody else can have used it
         result = services.record(reports, source=cursor.collector, key=key, now=clock.now())
     cursor.collected_until = until
     if result.refused:

@@ -25,7 +25,16 @@ from django.db.models import (
     QuerySet,
 )
 
-from fleet.models import Fault, FaultSignature, Machine, Observation, Recovery, StateChange
+from fleet.models import (
+    Fault,
+    FaultSignature,
+    FirmwareBundle,
+    FirmwareImage,
+    Machine,
+    Observation,
+    Recovery,
+    StateChange,
+)
 from rollouts.analysis.samples import (
     AttemptRows,
     FaultEvents,
@@ -40,15 +49,18 @@ from rollouts.analysis.samples import (
 )
 from rollouts.errors import MixedUnit
 from rollouts.lifecycle import FAILURES, AttemptStatus, Status
-from rollouts.models import Attempt, Membership, Wave
+from rollouts.models import Attempt, Membership, Rollout, Wave
 
 PRE_DAYS = 14
 """Length of the period before a wave, from which covariates come."""
 
 CHUNK_ROWS = 20_000
 
-LEAST_BASELINE_ATTEMPTS = 100
-"""Fewer finished attempts say nothing of the fleet's own share of failures."""
+FIELD_BASELINE = 0.013
+"""Share of reboots after which a machine does not return, whatever the firmware (field figure)."""
+
+LEAST_BASELINE_ATTEMPTS = 200
+"""Fewer finished attempts say less of the fleet than the field's figure does."""
 
 BRICKED = Attempt.Triage.BRICKED.value
 
@@ -94,7 +106,7 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
         attempts=_attempts(wave, roster, cutoff),
         interval_seconds=_interval_seconds(observations),
         known_signatures=_known_signatures(cutoff),
-        install_baseline=_install_baseline(wave),
+        install_baseline=install_baseline(wave.rollout),
     )
 
 
@@ -286,7 +298,7 @@ def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArr
     Only what had arrived when the wave started counts, so the value never changes.
     """
     rows = (
-        _of_roster(Observation.objects.all(), wave)
+        _of_roster(Observation.objects.filter(is_ahead=False), wave)
         .filter(
             end__gt=cutoff.pre_start,
             end__lte=cutoff.before,
@@ -375,7 +387,7 @@ def _clipped(
 def _faults(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FaultEvents:
     """Faults since the period before; signatures that the catalogue does not count are left out."""
     rows = (
-        _of_roster(Fault.objects.all(), wave)
+        _of_roster(Fault.objects.filter(is_ahead=False), wave)
         .filter(
             time__gte=cutoff.pre_start,
             time__lte=cutoff.as_of,
@@ -406,7 +418,7 @@ def _observations(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ObservationRo
     """Interval reports since the first block's clock start; None if none ever came."""
     if not _collected(Observation, cutoff):
         return None
-    rows = _of_roster(Observation.objects.all(), wave).filter(
+    rows = _of_roster(Observation.objects.filter(is_ahead=False), wave).filter(
         end__gt=cutoff.origin, end__lte=cutoff.as_of, received_at__lte=cutoff.arrived_by
     )
     (ids, start, end, in_service, throughput), (workloads,) = _read(
@@ -445,7 +457,7 @@ def _recoveries(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> RecoveryRows | 
     """Interruptions since the first block's clock start; a closed row wins over its open one."""
     if not _collected(Recovery, cutoff):
         return None
-    arrived = Recovery.objects.filter(received_at__lte=cutoff.arrived_by)
+    arrived = Recovery.objects.filter(received_at__lte=cutoff.arrived_by, is_ahead=False)
     closed = arrived.filter(
         source=OuterRef("source"), source_key=OuterRef("source_key"), recovered_at__isnull=False
     )
@@ -518,13 +530,23 @@ def _known_signatures(cutoff: _Cutoff) -> frozenset[str]:
     return frozenset(FaultSignature.objects.filter(Exists(shown)).values_list("name", flat=True))
 
 
-def _install_baseline(wave: Wave) -> float | None:
-    """Share of failed attempts in the rollouts that completed before this one; None if unknown."""
+def install_baseline(rollout: Rollout) -> float:
+    """Share of installs that fail though nothing is wrong with the firmware.
+
+    Taken from rollouts that completed before this one and whose bundles are activated in the
+    same way; where they had too few attempts, the field's figure.
+    """
+    same_activation = FirmwareBundle.objects.filter(
+        images__activation__in=FirmwareImage.objects.filter(bundles=rollout.bundle_id).values(
+            "activation"
+        )
+    )
     past = Attempt.objects.filter(
         rollout__status=Status.COMPLETED,
-        rollout__finished_at__lte=wave.rollout.created_at,
+        rollout__finished_at__lte=rollout.created_at,
+        rollout__bundle__in=same_activation.values("pk"),
         status__in=[AttemptStatus.SUCCEEDED, *FAILURES],
     ).aggregate(attempts=Count("pk"), failures=Count("pk", filter=Q(status__in=FAILURES)))
     if past["attempts"] < LEAST_BASELINE_ATTEMPTS:
-        return None
+        return FIELD_BASELINE
     return float(past["failures"] / past["attempts"])

@@ -10,6 +10,7 @@ import pytest
 from fleet.models import (
     Fault,
     FaultSignature,
+    FirmwareImage,
     Machine,
     Observation,
     Platform,
@@ -351,6 +352,21 @@ def test_rows_that_arrived_by_the_evaluation_count_if_it_says_so():
     assert samples_for(wave, as_of=AS_OF).observations is None
 
 
+def test_rows_of_a_machine_whose_clock_ran_ahead_are_left_out():
+    a, b = machines("a", "b")
+    wave = make_wave([b], [a])
+    for machine, is_ahead in ((a, True), (b, False)):
+        observe(machine, end=CLOCK + hours(1), is_ahead=is_ahead)
+        fail(machine, at=CLOCK + hours(1), is_ahead=is_ahead)
+        interrupt(machine, at=CLOCK + hours(1), key=machine.name, is_ahead=is_ahead)
+
+    samples = samples_for(wave, as_of=AS_OF)
+
+    assert samples.observations.machine.tolist() == [1]
+    assert samples.faults.machine.tolist() == [1]
+    assert samples.recoveries.machine.tolist() == [1]
+
+
 def test_the_interval_is_the_median_of_what_is_reported():
     a, b = machines("a", "b")
     wave = make_wave([b], [a])
@@ -527,13 +543,14 @@ def test_known_signatures_are_those_that_the_whole_fleet_showed_before():
     assert samples_for(wave, as_of=AS_OF).known_signatures == {"test.old"}
 
 
-def test_the_install_baseline_comes_from_completed_rollouts(monkeypatch):
+def test_the_install_baseline_comes_from_completed_rollouts_of_the_same_activation(monkeypatch):
     a, b, c, d = machines("a", "b", "c", "d")
     past = make_wave([a, b, c], [d])
     attempt(past, a, finished=START - hours(50), status="timed_out")
     attempt(past, b, finished=START - hours(50))
     attempt(past, c, finished=START - hours(50))
-    wave = make_wave([a], [b])
+    wave, other = make_wave([a], [b]), make_wave([a], [b])
+    FirmwareImage.objects.filter(bundles=other.rollout.bundle).update(activation="ac_cycle")
     monkeypatch.setattr(aggregation, "LEAST_BASELINE_ATTEMPTS", 3)
 
     running = samples_for(wave, as_of=AS_OF).install_baseline
@@ -541,8 +558,9 @@ def test_the_install_baseline_comes_from_completed_rollouts(monkeypatch):
         status="completed", plan_digest="x", finished_at=START - hours(1)
     )
     completed = samples_for(wave, as_of=AS_OF).install_baseline
+    unlike = samples_for(other, as_of=AS_OF).install_baseline
 
-    assert running is None
+    assert running == unlike == aggregation.FIELD_BASELINE
     assert completed == pytest.approx(1 / 3)
 
 
