@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -22,7 +22,7 @@ import rollouts.lifecycle
 
 CONTENT_TYPE = "application/problem+json"
 
-#: The nearest listed base class of an error decides; codes never change once published.
+#: Of an error's class and its bases the nearest one listed decides; codes never change.
 PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.AppendOnly: (HTTPStatus.CONFLICT, "append_only"),
     fleet.errors.StaleMachine: (HTTPStatus.CONFLICT, "stale_machine"),
@@ -39,6 +39,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.StaleRollout: (HTTPStatus.CONFLICT, "stale_rollout"),
     rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),
     rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
+    rollouts.errors.MixedUnit: (HTTPStatus.CONFLICT, "mixed_unit"),
     rollouts.errors.SamePerson: (HTTPStatus.FORBIDDEN, "same_person"),
     rollouts.errors.NotHalted: (HTTPStatus.CONFLICT, "not_halted"),
     rollouts.errors.UnknownPolicy: (HTTPStatus.NOT_FOUND, "unknown_policy"),
@@ -46,6 +47,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.CaseRefused: (HTTPStatus.BAD_REQUEST, "case_refused"),
     rollouts.lifecycle.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_transition"),
     rollouts.analysis.errors.AnalysisError: (HTTPStatus.BAD_REQUEST, "not_judgeable"),
+    RequestDataTooBig: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large"),
 }
 
 

@@ -203,6 +203,9 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 
+# A whole telemetry batch has to fit; a longer body is refused unread.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
+
 REST_KNOX = {"AUTH_HEADER_PREFIX": "Token", "TOKEN_TTL": None}
 
 SPECTACULAR_SETTINGS = {

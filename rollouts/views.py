@@ -29,6 +29,7 @@ from fleet.models import Machine
 from rollouts import charts, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.verdicts import Reason
+from rollouts.explain import explain
 from rollouts.forms import OrderForm, TriageForm
 from rollouts.lifecycle import TRANSITIONS, Status, Trigger, WaveStatus
 from rollouts.models import Attempt, Decision, Evaluation, Order, Rollout, Wave
@@ -210,8 +211,11 @@ def get_rollout(pk: int) -> Rollout:
 
 
 def head(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
-    """Status and the latest reason in one sentence."""
-    return {"decision": selectors.decisions_of(rollout).first()}
+    """Status, the latest reason in one sentence, and what the rollout waits for."""
+    return {
+        "decision": selectors.decisions_of(rollout).first(),
+        "conditions": explain(rollout),
+    }
 
 
 def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
@@ -341,7 +345,7 @@ def give_order(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
             messages.error(request, f"{field}: {' '.join(errors)}")
         return redirect("rollouts:detail", pk=pk)
     command(rollout, actor=request.user, now=clock.now(), **form.given())
-    hint(tasks.reconcile, rollout.pk)
+    hint(tasks.evaluate, rollout.pk)
     messages.success(request, _("Ordered: {order}").format(order=LABELS[order_kind]))
     return redirect("rollouts:detail", pk=pk)
 
@@ -357,7 +361,7 @@ def triage(request: HttpRequest, pk: int, attempt_pk: int) -> HttpResponse:
     form = TriageForm(request.POST)
     if form.is_valid():
         services.triage(attempt, **form.cleaned_data, actor=str(request.user), now=clock.now())
-        hint(tasks.reconcile, pk)
+        hint(tasks.evaluate, pk)
         messages.success(request, _("{machine} is triaged").format(machine=attempt.machine))
     else:
         messages.error(request, " ".join(form.errors["outcome"]))

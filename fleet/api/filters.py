@@ -18,7 +18,9 @@ class MachineFilter(django_filters.FilterSet):
     state = django_filters.ChoiceFilter(
         choices=[(state.value, state.value) for state in Machine.State]
     )
-    may_take_work = django_filters.BooleanFilter()
+    may_take_work = django_filters.TypedChoiceFilter(
+        choices=[("true", "true"), ("false", "false")], coerce=lambda text: text == "true"
+    )
     selector = django_filters.CharFilter(
         method="by_selector", help_text="for example platform=dgx-h100,rack in (r1,r2),env!=lab"
     )

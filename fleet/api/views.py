@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from fleet import clock, selectors, services
 from fleet.adapters import Report
 from fleet.api import filters
-from fleet.api.base import BoundedJSONParser, StrictViewSet, needs
+from fleet.api.base import StrictViewSet, needs
 from fleet.api.serializers import (
     BatchResultSerializer,
     BatchSerializer,
@@ -149,7 +149,6 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
 class BatchView(APIView):
     """Takes a batch of records; each is stored whole or refused with its reason."""
 
-    parser_classes: ClassVar = [BoundedJSONParser]
     kind: ClassVar[str]
 
     def post(self, request: Request) -> Response:

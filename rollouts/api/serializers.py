@@ -117,6 +117,16 @@ class OrderSerializer(StrictModelSerializer):
         fields = "__all__"
 
 
+class ConditionSerializer(StrictSerializer):
+    """One thing that has to become true before the rollout goes on, and whose move it is."""
+
+    what = serializers.CharField()
+    present = serializers.CharField()
+    needed = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    who = serializers.CharField()
+
+
 # --- bodies of orders ---------------------------------------------------------------------------
 
 

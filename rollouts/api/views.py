@@ -24,6 +24,7 @@ from rollouts.api.serializers import (
     AcknowledgeSerializer,
     AdvanceSerializer,
     AttemptSerializer,
+    ConditionSerializer,
     DecisionSerializer,
     EvaluationSerializer,
     NeedsReasonSerializer,
@@ -38,6 +39,7 @@ from rollouts.api.serializers import (
     TriageSerializer,
     WaveSerializer,
 )
+from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
 
 
@@ -82,6 +84,12 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
             document=fields.pop("plan", {}), author=request.user, now=clock.now(), **fields
         )
         return Response(RolloutSerializer(rollout).data, status=HTTP_201_CREATED)
+
+    @extend_schema(responses=ConditionSerializer(many=True))
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def explanation(self, request: Request, pk: str) -> Response:
+        """Everything that the rollout waits for now; empty when nothing is in its way."""
+        return Response(ConditionSerializer(explain(self.get_object()), many=True).data)
 
     @order(PlainSerializer)
     def submit(self, request: Request, pk: str) -> Response:
@@ -159,7 +167,7 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         body = self.get_serializer(data=self.request.data)
         body.is_valid(raise_exception=True)
         given = command(rollout, actor=self.request.user, now=clock.now(), **body.validated_data)
-        hint(tasks.reconcile, rollout.pk)
+        hint(tasks.evaluate, rollout.pk)
         return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
 
 
@@ -214,7 +222,7 @@ class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
         services.triage(
             attempt, **body.validated_data, actor=str(request.user), now=clock.now()
         )
-        hint(tasks.reconcile, attempt.rollout_id)
+        hint(tasks.evaluate, attempt.rollout_id)
         return Response(AttemptSerializer(attempt).data)
 
 
