@@ -10,8 +10,9 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,6 @@ from tests.services import worker_process  # noqa: E402
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # speed
 
-ENGINES = pytest.StashKey[list[str]]()
 NOT_REPEATED = pytest.StashKey[int]()
 
 
@@ -146,14 +146,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # --- the closing report -----------------------------------------------------
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[ENGINES] = []
-
-
 @pytest.fixture
-def report_engine(request: pytest.FixtureRequest):
+def report_engine(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Add a line on an engine to the closing report."""
-    return request.config.stash[ENGINES].append
+    return partial(record_property, "engine")
 
 
 def pytest_terminal_summary(
@@ -166,10 +162,18 @@ def pytest_terminal_summary(
         return
     terminalreporter.section("engines")
     terminalreporter.write_line("SQLite (file, WAL) with the in-memory broker: this run")
-    for line in config.stash[ENGINES] or ["PostgreSQL with Redis: not among the chosen tests"]:
+    lines = reported_engines(terminalreporter)
+    for line in lines or ["PostgreSQL with Redis: not among the chosen tests"]:
         terminalreporter.write_line(line)
     for reason, count in outcome["skips"].items():
         terminalreporter.write_line(f"skipped {count}: {reason}")
+
+
+def reported_engines(reporter: pytest.TerminalReporter) -> list[str]:
+    reports = [
+        one for kind in ("passed", "failed", "skipped") for one in reporter.stats.get(kind, [])
+    ]
+    return [text for one in reports for name, text in one.user_properties if name == "engine"]
 
 
 def summary_of(reporter: pytest.TerminalReporter, config: pytest.Config) -> dict:
