@@ -17,8 +17,10 @@ from fleet.models import (
     Recovery,
     StateChange,
 )
-from rollouts import aggregation
+from rollouts import aggregation, policies
 from rollouts.aggregation import samples_for
+from rollouts.analysis import judge
+from rollouts.analysis.wave import Look, WavePlan
 from rollouts.errors import MixedUnit
 from rollouts.models import Attempt, Block, Membership, Rollout, Wave
 from tests import factories
@@ -631,3 +633,32 @@ def test_two_thousand_machines_take_well_under_a_second():
     samples_for(wave, as_of=AS_OF)
 
     assert time.process_time() - started < 1.0
+
+
+# --- what the judge makes of it --------------------------------------------------------------
+
+
+def test_the_judge_holds_while_a_block_has_not_begun_and_counts_only_the_one_that_has():
+    listed = machines(*[f"n{index:02}" for index in range(40)])
+    blocks = {machine.name: 1 + index % 2 for index, machine in enumerate(listed)}
+    wave = make_wave(listed[:8], listed[8:], clocks=[CLOCK, None], blocks=blocks)
+    for machine in listed:
+        for hour in range(1, 7):
+            observe(machine, end=CLOCK + hours(hour))
+    fail(listed[0], at=CLOCK + hours(1))
+    fail(listed[1], at=CLOCK + hours(1))
+    policy = policies.policy_from(
+        {"guardrails": [{"metric": "faults"}, {"metric": "throughput"}], "resamples": 199}
+    )
+    samples = samples_for(wave, as_of=AS_OF)
+    look = Look(number=1, as_of_seconds=samples.as_of_seconds, elapsed=0.25)
+    plan = WavePlan(window_seconds=samples.window_seconds, alpha=0.05)
+
+    (outcome,), _ = judge.evaluate(
+        samples, policy, plan, looks=[look], state=judge.initial_state(samples, policy)
+    )
+
+    faults = next(g for g in outcome.guardrails if g.name == "faults")
+    assert outcome.recommendation.kind == "hold"
+    assert (faults.canary.machines, faults.canary.events) == (4, 1)
+    assert faults.control.machines == 16
