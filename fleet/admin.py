@@ -23,6 +23,7 @@ from fleet.models import (
     BundleImage,
     BundleStatus,
     Clock,
+    CollectorCursor,
     Component,
     Cordon,
     Fault,
@@ -416,3 +417,8 @@ class ClockAdmin(RecordAdmin):
 @admin.register(Heartbeat)
 class HeartbeatAdmin(RecordAdmin):
     list_display = ("name", "beat_at")
+
+
+@admin.register(CollectorCursor)
+class CollectorCursorAdmin(RecordAdmin):
+    list_display = ("collector", "collected_until", "leased_until")
