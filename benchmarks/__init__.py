@@ -1,0 +1,1 @@
+"""What the analysis costs and what it decides, beside its peers and the limits."""

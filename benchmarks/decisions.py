@@ -1,0 +1,281 @@
+"""`make bench-decisions`: the product's judge, its peers and the limits on the same waves.
+
+Exit status 1 if a criterion fails. Run `python -m benchmarks.decisions --help` for a part of it.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks import catalogue, judges
+from benchmarks.catalogue import ASYMPTOTIC_LEVEL, PROTOTYPE_SIZE, Entry, Role
+from benchmarks.cells import Cell
+from benchmarks.statistics import (
+    Check,
+    Share,
+    Tally,
+    error_checks,
+    least_check,
+    power_check,
+    tally,
+)
+from benchmarks.waves import draw_wave
+
+RESULTS = Path(__file__).with_name("results")
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+CHUNK = 10
+
+
+@dataclass(frozen=True)
+class Part:
+    """Outcomes of some replications of a cell, by judge."""
+
+    halts: Mapping[str, list[int | None]]
+    widens: Mapping[str, list[int | None]]
+    excess: Mapping[str, list[float]]
+    blind: Mapping[str, int]
+    seconds: float
+
+
+def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
+    """Replications `first` to `last` - 1 of one cell, each through all judges."""
+    halts: dict[str, list[int | None]] = {}
+    widens: dict[str, list[int | None]] = {}
+    excess: dict[str, list[float]] = {}
+    blind: dict[str, int] = {}
+    started = time.process_time()
+    for replication in range(first, last):
+        wave = draw_wave(cell, replication)
+        found = judges.judge_all(wave, replication=replication, resamples=resamples)
+        for name, outcome in found.items():
+            halts.setdefault(name, []).append(outcome.halt)
+            widens.setdefault(name, []).append(outcome.widen)
+            until = outcome.halt if outcome.halt is not None else cell.hours
+            suffered = float(wave.excess[until - 1]) if cell.policy != "install" else 0.0
+            excess.setdefault(name, []).append(suffered)
+            blind[name] = blind.get(name, 0) + outcome.blind_widens
+    return Part(halts, widens, excess, blind, time.process_time() - started)
+
+
+def joined(parts: Sequence[Part]) -> dict[str, Tally]:
+    """The parts of one cell as one tally per judge."""
+    names = [name for name in parts[0].halts]
+    return {
+        name: tally(
+            [h for part in parts for h in part.halts[name]],
+            [w for part in parts for w in part.widens[name]],
+            [x for part in parts for x in part.excess[name]],
+            blind=sum(part.blind[name] for part in parts),
+        )
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell with its tallies; `missing` names metrics that the judge cannot judge."""
+
+    entry: Entry
+    tallies: Mapping[str, Tally]
+    seconds: float
+    missing: tuple[str, ...] = ()
+
+
+def run(chosen: Iterable[tuple[Entry, int]], *, processes: int, resamples: int) -> list[Result]:
+    """All chosen cells, replications spread over processes; the result does not depend on them."""
+    results = []
+    # One BLAS thread per process: the processes are the parallelism.
+    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
+        waiting = []
+        for entry, size in chosen:
+            missing = tuple(judges.unjudged(entry.cell.policy))
+            jobs = (
+                []
+                if missing
+                else [
+                    pool.submit(run_part, entry.cell, first, min(first + CHUNK, size), resamples)
+                    for first in range(0, size, CHUNK)
+                ]
+            )
+            waiting.append((entry, missing, jobs))
+        for entry, missing, jobs in waiting:
+            parts = [job.result() for job in jobs]
+            result = Result(
+                entry,
+                joined(parts) if parts else {},
+                sum(part.seconds for part in parts),
+                missing,
+            )
+            print("\n".join(rows_of(result)), flush=True)
+            results.append(result)
+    return results
+
+
+# --- criteria ------------------------------------------------------------------------------
+
+
+def checks_of(results: Sequence[Result]) -> list[Check]:
+    """Every criterion that these cells can speak to."""
+    checks = [
+        Check(f"judged: {r.entry.cell.name}", False, f"no estimator yet for {', '.join(r.missing)}")
+        for r in results
+        if r.missing
+    ]
+    known = [r for r in results if r.tallies]
+    groups = (
+        ("false halts", Role.NULL, 0.05),
+        ("false widens", Role.MARGIN, 0.05),
+        ("false widens, asymptotic", Role.ASYMPTOTIC_MARGIN, ASYMPTOTIC_LEVEL),
+    )
+    for title, role, level in groups:
+        shares = {r.entry.cell.name: _error(r) for r in known if r.entry.role is role}
+        if shares:
+            checks += error_checks(title, shares, level=level)
+    for r in known:
+        mine, entry = r.tallies["coalmine"], r.entry
+        if entry.role is Role.POWER and entry.reference is not None:
+            checks.append(
+                power_check(
+                    f"power: {entry.cell.name}",
+                    mine.halted,
+                    reference=entry.reference,
+                    reference_size=PROTOTYPE_SIZE,
+                )
+            )
+        if entry.role is Role.LEAST and entry.reference is not None:
+            checks.append(
+                least_check(f"power: {entry.cell.name}", mine.halted, least=entry.reference)
+            )
+    blind = {r.entry.cell.name: r.tallies["coalmine"].blind_widens for r in known}
+    seen = [f"{name}: {count}" for name, count in blind.items() if count]
+    checks.append(
+        Check(
+            "never a widening with missing data",
+            not seen,
+            "; ".join(seen) or f"none in {len(known)} cells",
+        )
+    )
+    return checks
+
+
+def _error(result: Result) -> Share:
+    mine = result.tallies["coalmine"]
+    return mine.widened if result.entry.judged_as_widening else mine.halted
+
+
+# --- words ---------------------------------------------------------------------------------
+
+HEADER = (
+    f"{'judge':<16}{'halt %':>13}{'median h':>12}{'p90 h':>7}{'excess':>14}"
+    f"{'widen %':>13}{'at h':>6}{'inconclusive %':>16}"
+)
+
+
+def rows_of(result: Result) -> list[str]:
+    """The table's rows of one cell."""
+    entry = result.entry
+    head = f"\n{entry.cell.name}  [{entry.role.value}]"
+    if result.missing:
+        return [head, f"  not judged: no estimator yet for {', '.join(result.missing)}"]
+    size = next(iter(result.tallies.values())).halted.size
+    lines = [f"{head}  {size} waves, {result.seconds / size:.2f} CPU-s each", HEADER]
+    return lines + [_row(name, t) for name, t in result.tallies.items()]
+
+
+def _row(name: str, t: Tally) -> str:
+    median = "-" if t.median_halt is None else f"{t.median_halt:.0f} ± {t.median_halt_se:.0f}"
+    p90 = "-" if t.p90_halt is None else f"{t.p90_halt:.0f}"
+    widen = "-" if t.median_widen is None else f"{t.median_widen:.0f}"
+    return (
+        f"{name:<16}{t.halted!s:>13}{median:>12}{p90:>7}"
+        f"{f'{t.excess:.2f} ± {t.excess_se:.2f}':>14}{t.widened!s:>13}{widen:>6}"
+        f"{t.inconclusive!s:>16}"
+    )
+
+
+def document(
+    results: Sequence[Result], checks: Sequence[Check], *, command: str, resamples: int
+) -> dict[str, object]:
+    """Everything that was found, in JSON."""
+    return {
+        "command": command,
+        "resamples": resamples,
+        "is_met": all(c.is_met for c in checks),
+        "checks": [{"name": c.name, "is_met": c.is_met, "detail": c.detail} for c in checks],
+        "cells": [
+            {
+                "name": r.entry.cell.name,
+                "role": r.entry.role.value,
+                "reference": r.entry.reference,
+                "cpu_seconds": round(r.seconds, 2),
+                "missing_metrics": list(r.missing),
+                "judges": {name: _stored(t) for name, t in r.tallies.items()},
+            }
+            for r in results
+        ],
+    }
+
+
+def _stored(t: Tally) -> dict[str, object]:
+    return {
+        "replications": t.halted.size,
+        "halted": t.halted.hits,
+        "halted_se": t.halted.se,
+        "widened": t.widened.hits,
+        "widened_se": t.widened.se,
+        "inconclusive": t.inconclusive.hits,
+        "median_halt_hours": t.median_halt,
+        "median_halt_hours_se": t.median_halt_se,
+        "p90_halt_hours": t.p90_halt,
+        "median_widen_hours": t.median_widen,
+        "excess_faults": t.excess,
+        "excess_faults_se": t.excess_se if t.halted.size > 1 else None,
+        "blind_widens": t.blind_widens,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen cells; 0 if every criterion holds, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decisions", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="all cells and replications")
+    parser.add_argument("--only", default="", help="cells whose name contains this text")
+    parser.add_argument("--replications", type=int, help="per cell, instead of the planned ones")
+    parser.add_argument("--resamples", type=int, help="re-assignments per wave (B)")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path, help="where the JSON goes")
+    options = parser.parse_args(arguments)
+    resamples = options.resamples or (4_999 if options.full else 999)
+    planned = catalogue.entries(is_full=options.full or bool(options.only))
+    chosen = [
+        (entry, options.replications or size)
+        for entry, size in planned
+        if options.only in entry.cell.name
+    ]
+    if not chosen:
+        parser.error(f"no cell's name contains {options.only!r}")
+    started = time.monotonic()
+    results = run(chosen, processes=options.processes, resamples=resamples)
+    checks = checks_of(results)
+    for check in checks:
+        print(f"{'met ' if check.is_met else 'FAIL'}  {check.name}: {check.detail}")
+    print(f"\n{time.monotonic() - started:.0f} s on {options.processes} processes, B = {resamples}")
+    command = "python -m benchmarks.decisions " + " ".join(arguments or sys.argv[1:])
+    stored = document(results, checks, command=command.strip(), resamples=resamples)
+    name = "decisions-full" if options.full else "decisions"
+    target = options.output or (None if options.only else RESULTS / f"{name}.json")
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
+        print(f"written to {target}")
+    return 0 if all(check.is_met for check in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
