@@ -107,13 +107,14 @@ def wave_alpha(wave: Wave) -> float:
 
 def spent(wave: Wave, look: Look) -> float:
     """Return how much of the wave's alpha has been spent by this look."""
-    share = spending.halt_level(
-        1,
-        look.elapsed,
-        look.extension_elapsed,
-        has_extension=wave.rollout.plan["extension"] > 0,
+    return float(
+        spending.halt_level(
+            wave_alpha(wave),
+            look.elapsed,
+            look.extension_elapsed,
+            has_extension=wave.rollout.plan["extension"] > 0,
+        )
     )
-    return float(share) * wave_alpha(wave)
 
 
 def hard_stop(wave: Wave) -> str | None:
@@ -186,7 +187,6 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         return
     if wave.status == WaveStatus.PENDING:
         waves.start_wave(wave, cause=_last_widen(rollout), now=now)
-        return
     if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
         return
     if wave.status == WaveStatus.INSTALLING:

@@ -33,9 +33,9 @@ def test_a_sound_bundle_reaches_every_machine_and_completes(
     fake_fleet: FakeFleet, driver: Driver
 ) -> None:
     rollout = started(
-        fake_fleet, waves=[{"count": 8, "window_hours": 48, "allows_smoke": True},
-                           {"rest": True, "window_hours": 48}],
-        guardrails=[{"metric": "install", "required": False}],
+        fake_fleet,
+        machines=140,
+        waves=[{"count": 70, "window_hours": 24}, {"rest": True, "window_hours": 24}],
     )
 
     driver.run(rollout, until="completed")
@@ -90,7 +90,9 @@ def test_eight_of_twenty_ending_in_any_failure_class_halt_the_wave(
     fake_fleet: FakeFleet, driver: Driver, behaviour: str
 ) -> None:
     rollout = started(
-        fake_fleet, machines=60, kinds=("bmc", "bios"),
+        fake_fleet,
+        machines=60,
+        kinds=("bmc", "bios"),
         waves=[{"count": 20, "window_hours": 48}],
     )
     for bad in planned(rollout)[:8]:
@@ -112,8 +114,7 @@ def test_a_machine_that_never_returns_holds_new_starts_until_it_is_triaged(
     driver.run(rollout, hours=6)
     held = len(fake_fleet.flashed)
 
-    services.triage(first.get(machine__name=lost), outcome="recovered", actor="ann",
-                    now=driver.now)
+    services.triage(first.get(machine__name=lost), outcome="recovered", actor="ann", now=driver.now)
     driver.run(rollout, hours=6)
 
     assert held == 1
@@ -126,8 +127,9 @@ def test_a_brick_in_a_smoke_wave_halts_at_once(fake_fleet: FakeFleet, driver: Dr
     fake_fleet.behaviour[lost] = "vanish"
     driver.run(rollout, hours=3)
 
-    services.triage(Attempt.objects.get(machine__name=lost), outcome="bricked", actor="ann",
-                    now=driver.now)
+    services.triage(
+        Attempt.objects.get(machine__name=lost), outcome="bricked", actor="ann", now=driver.now
+    )
     driver.settle()
 
     rollout.refresh_from_db()
@@ -220,9 +222,7 @@ def test_a_pause_keeps_the_length_of_the_window(fake_fleet: FakeFleet, driver: D
     services.resume(rollout, actor=operator, now=driver.now)
 
     after = selectors.waves_of(rollout)[0]
-    passed = driver.now.replace(year=driver.now.year) - driver.now.replace(
-        year=driver.now.year - 1
-    )
+    passed = driver.now.replace(year=driver.now.year) - driver.now.replace(year=driver.now.year - 1)
     assert after.window_end - before.window_end == passed
     assert after.looks == before.looks
 
