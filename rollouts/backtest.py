@@ -6,7 +6,7 @@ else's, so what it says is advice.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -26,15 +26,17 @@ DECISIVE = (DecisionKind.WIDEN, DecisionKind.HALT)
 NOT_DRAWN = "assignment was not drawn by the engine"
 RATIOS = (Metric.FAULTS, Metric.THROUGHPUT, Metric.RECOVERY_TIME)
 WORKLOADS_IN_REASON = 6
-EVENTS: Mapping[Metric, str] = {
+INPUT: Mapping[Metric, str] = {
     Metric.FAULTS: "faults",
-    Metric.NOVEL_SIGNATURES: "faults",
+    Metric.NOVEL_SIGNATURES: "known_signatures",
     Metric.RECOVERY_TIME: "recoveries",
     Metric.SEVERE_PATH: "recoveries",
     Metric.LOST_WORK: "recoveries",
     Metric.INSTALL: "attempts",
+    Metric.THROUGHPUT: "observations",
+    Metric.TELEMETRY: "observations",
 }
-"""Which table of the samples holds a metric's events."""
+"""What of the samples a metric is computed from; without it there are no numbers."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,15 @@ class Backtest:
     def decision(self) -> DecisionKind:
         kind = self.decisive.recommendation.kind
         return kind if kind in DECISIVE else DecisionKind.HOLD
+
+    def figures(self, *, is_at_decision: bool) -> LookEvaluation:
+        """The look whose numbers are shown; what has no input has no numbers."""
+        look = self.decisive if is_at_decision else self.looks[-1]
+        items = tuple(
+            item if has_input(item.metric, case=self.case) else _without_numbers(item)
+            for item in look.guardrails
+        )
+        return replace(look, guardrails=items)
 
     @property
     def advisory_because(self) -> list[str]:
@@ -102,7 +113,7 @@ def as_document(backtest: Backtest, *, is_at_decision: bool = False) -> dict[str
     whole window, or of the deciding look where `is_at_decision`.
     """
     decisive = backtest.decisive
-    shown = decisive if is_at_decision else backtest.looks[-1]
+    shown = backtest.figures(is_at_decision=is_at_decision)
     return {
         "case": backtest.case.name,
         "decision": backtest.decision.value,
@@ -143,7 +154,6 @@ def _guardrail(
     decided: GuardrailEvaluation, figures: GuardrailEvaluation, *, case: Case
 ) -> dict[str, Any]:
     canaries, controls = case.machines
-    has_events = getattr(case.samples, EVENTS.get(decided.metric, ""), None) is not None
     return {
         "name": decided.name,
         "metric": decided.metric.value,
@@ -157,10 +167,27 @@ def _guardrail(
             "high": _number(figures.fixed_look.high),
             "level": figures.fixed_look.level,
         },
-        "canary": _arm(figures.canary, machines=canaries, has_events=has_events),
-        "control": _arm(figures.control, machines=controls, has_events=has_events),
+        "canary": _arm(figures.canary, machines=canaries),
+        "control": _arm(figures.control, machines=controls),
         "reason": reason_of(decided, figures),
     }
+
+
+def has_input(metric: Metric, *, case: Case) -> bool:
+    """Whether the recording holds what the metric is computed from."""
+    return getattr(case.samples, INPUT[metric]) is not None
+
+
+def _without_numbers(figures: GuardrailEvaluation) -> GuardrailEvaluation:
+    """No file is not the same as no event."""
+    return replace(
+        figures,
+        estimate=None,
+        repeated=replace(figures.repeated, low=None, high=None),
+        fixed_look=replace(figures.fixed_look, low=None, high=None),
+        canary=replace(figures.canary, events=None),
+        control=replace(figures.control, events=None),
+    )
 
 
 def reason_of(decided: GuardrailEvaluation, figures: GuardrailEvaluation) -> str:
@@ -198,10 +225,10 @@ def workload_rows(figures: GuardrailEvaluation) -> list[WorkloadRow]:
     return sorted(rows, key=lambda row: (-abs(row.estimate - 1), row.name))
 
 
-def _arm(counts: ArmCounts, *, machines: int, has_events: bool) -> dict[str, Any]:
+def _arm(counts: ArmCounts, *, machines: int) -> dict[str, Any]:
     return {
         "machines": machines,  # of the arm: nobody leaves the denominator
-        "events": counts.events if has_events else None,  # no file is not the same as no event
+        "events": counts.events,
         "exposure_hours": _number(counts.exposure_hours),
     }
 

@@ -94,7 +94,7 @@ def _input(backtest: Backtest) -> Iterable[RenderableType]:
 
 def _guardrails(backtest: Backtest, *, is_at_decision: bool) -> Iterable[RenderableType]:
     decided = backtest.decisive
-    shown = decided if is_at_decision else backtest.looks[-1]
+    shown = backtest.figures(is_at_decision=is_at_decision)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("guardrail", "verdict", "estimate", "repeated interval", "fixed-look interval"):
         table.add_column(heading)
@@ -161,6 +161,8 @@ def _number(value: float | None) -> str:
 
 
 def _interval(interval: Interval) -> str:
+    if interval.low is None and interval.high is None:
+        return "not estimable"
     low = "-inf" if interval.low is None else f"{interval.low:.4g}"
     high = "inf" if interval.high is None else f"{interval.high:.4g}"
     return f"{low} to {high} ({interval.level:.4g})"

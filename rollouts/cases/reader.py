@@ -12,6 +12,7 @@ import numpy as np
 
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.samples import (
+    FaultEvents,
     FloatArray,
     IntArray,
     Machines,
@@ -248,7 +249,9 @@ def _fitted(
 
 def _samples(roster: Roster, policy: Policy, window: _Window, tables: Mapping[str, Any]) -> Samples:
     unit, units = _units(roster, policy, start=policy.burn_in_hours * 3600)
+    shifted = {name: events.shifted(table, window.start) for name, table in tables.items()}
     return Samples(
+        known_signatures=_signatures_before(shifted.get("faults")),
         origin=datetime.fromtimestamp(window.start, UTC),
         as_of_seconds=window.end - window.start,
         window_seconds=window.end - window.start,
@@ -259,8 +262,16 @@ def _samples(roster: Roster, policy: Policy, window: _Window, tables: Mapping[st
             enrolled_seconds=roster.enrolled - window.start,
             left_seconds=roster.left - window.start,
         ),
-        **{name: events.shifted(table, window.start) for name, table in tables.items()},
+        **shifted,
     )
+
+
+def _signatures_before(faults: FaultEvents | None) -> frozenset[str] | None:
+    """The catalogue of before: what the recording shows before its window, if it goes so far."""
+    if faults is None or not (faults.time_seconds < 0).any():
+        return None
+    codes = np.unique(faults.signature[faults.time_seconds < 0])
+    return frozenset(faults.signatures[code] for code in codes)
 
 
 # --- units ---------------------------------------------------------------------------------

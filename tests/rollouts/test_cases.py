@@ -223,6 +223,14 @@ def test_a_quoted_cell_may_hold_lines_and_later_lines_keep_their_number(folder):
     assert "faults.csv, line 4, column time: '2026-01-06'" in refusal(folder)
 
 
+def test_signatures_of_before_the_window_are_the_known_ones(folder):
+    assert read(folder).samples.known_signatures is None
+
+    case = read(folder, window={"start": "2026-01-05T12:00:00Z", "end": "2026-02-01T00:00:00Z"})
+
+    assert case.samples.known_signatures == {"DBE"}
+
+
 # --- units, strata, covariates -------------------------------------------------------------
 
 
