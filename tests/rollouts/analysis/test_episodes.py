@@ -91,9 +91,8 @@ def test_an_event_counts_from_its_own_time_on():
 @pytest.mark.parametrize(("share_near", "expected"), [(2, True), (1, False)])
 def test_a_family_ends_service_if_half_of_its_faults_lie_near_an_end(share_near, expected):
     # Four faults; `share_near` of them half an hour before their machine goes out of service.
-    ends = np.array([h * HOUR for h in (5.5, 6.5, 99, 99)][:2] + [np.inf, np.inf])
-    if share_near == 1:
-        ends[1] = np.inf
+    ends = np.array([5.5 * HOUR, 6.5 * HOUR, np.inf, np.inf])
+    ends[share_near:] = np.inf
     sample = worlds.world(
         2,
         2,

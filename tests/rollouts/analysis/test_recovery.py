@@ -1,0 +1,113 @@
+import math
+
+import numpy as np
+import pytest
+
+from rollouts.analysis.recovery import (
+    CAP_SECONDS,
+    Interruptions,
+    recovery_ratio,
+    relative_recovery,
+    shrunk_means,
+)
+
+CANARY = np.array([True, False])
+
+
+def rows(*given, paths=None) -> Interruptions:
+    """(unit, seconds, is_open)."""
+    unit, seconds, is_open = zip(*given, strict=True)
+    return Interruptions(
+        np.array(unit),
+        np.zeros(len(unit), int) if paths is None else np.array(paths),
+        np.array(seconds, float),
+        np.array(is_open, bool),
+    )
+
+
+def test_recoveries_are_compared_within_their_path():
+    # The canary's slow path has a slow median: nothing stands out.
+    got = relative_recovery(
+        rows(
+            (0, 1000, False), (1, 1000, False), (0, 10, False), (1, 10, False), paths=[1, 1, 0, 0]
+        ),
+        is_canary=CANARY,
+        log_factor=0.0,
+    )
+
+    assert got.total.tolist() == pytest.approx([0.0, 0.0])
+
+
+def test_the_total_is_the_excess_over_the_pooled_mean():
+    # logs 0, 0 and ln 8 around the median 0; pooled mean ln 8 / 3.
+    got = relative_recovery(
+        rows((0, 80, False), (1, 10, False), (1, 10, False)), is_canary=CANARY, log_factor=0.0
+    )
+
+    assert got.total.tolist() == pytest.approx([2 / 3 * math.log(8), -2 / 3 * math.log(8)])
+    assert got.count.tolist() == [1, 2]
+
+
+def test_the_factor_is_taken_out_before_the_limit():
+    # 16 h at a true factor of 2 is 8 h, the limit, as the control's 8 h.
+    got = relative_recovery(
+        rows((0, 2 * CAP_SECONDS, False), (1, CAP_SECONDS, False)),
+        is_canary=CANARY,
+        log_factor=math.log(2),
+    )
+
+    assert got.total.tolist() == [0.0, 0.0]
+
+
+def test_an_open_interruption_is_not_rescaled():
+    got = relative_recovery(
+        rows((0, CAP_SECONDS, True), (1, CAP_SECONDS, False)),
+        is_canary=CANARY,
+        log_factor=math.log(2),
+    )
+
+    assert got.total.tolist() == [0.0, 0.0]
+
+
+def test_a_recovery_in_no_time_counts_as_a_second():
+    got = relative_recovery(rows((0, 0, False), (1, 1, False)), is_canary=CANARY, log_factor=0.0)
+
+    assert got.total.tolist() == [0.0, 0.0]
+
+
+def test_no_interruption_at_all_is_no_excess():
+    nothing = Interruptions(np.empty(0, int), np.empty(0, int), np.empty(0), np.empty(0, bool))
+
+    got = relative_recovery(nothing, is_canary=CANARY, log_factor=0.0)
+
+    assert got.total.tolist() == [0.0, 0.0]
+
+
+def test_means_are_shrunk_by_two_average_interruptions():
+    assert shrunk_means(np.array([10, -10, 7]), np.array([0, 3, 5])).tolist() == [5, -2, 1]
+
+
+def test_the_ratio_of_geometric_means_by_hand():
+    # Canary e^0, e^2 against e^0, e^0: mean difference 1.
+    found = recovery_ratio(
+        rows((0, 100, False), (1, 100 * math.e**2, False), (2, 100, False), (3, 100, False)),
+        is_canary=np.arange(4) < 2,
+    )
+
+    assert found.estimate == pytest.approx(math.e)
+
+
+def test_interruptions_of_one_machine_are_not_independent():
+    rng = np.random.default_rng(2)
+    seconds = np.exp(rng.normal(6, 0.7, 40))
+    spread = rows(*[(u, s, False) for u, s in enumerate(seconds)])
+    lumped = rows(*[(u // 10, s, False) for u, s in enumerate(np.sort(seconds))])
+
+    wide = recovery_ratio(lumped, is_canary=np.arange(4) % 2 == 0).interval
+    plain = recovery_ratio(spread, is_canary=np.arange(40) % 2 == 0).interval
+
+    assert wide.high / wide.low > plain.high / plain.low
+
+
+def test_an_arm_without_an_interruption_has_no_ratio():
+    assert recovery_ratio(rows((0, 5, False)), is_canary=CANARY).estimate is None
