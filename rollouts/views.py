@@ -76,6 +76,7 @@ LABELS: Mapping[Order.Kind, Any] = {
     Order.Kind.ACKNOWLEDGE: _("Acknowledge signatures"),
 }
 
+TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 MOVING = (Status.RUNNING, Status.ROLLING_BACK, Status.PAUSED)
 
 
@@ -137,7 +138,7 @@ def index(request: HttpRequest) -> HttpResponse:
     rows = Rollout.objects.select_related("bundle", "author")
     status = request.GET.get("status", "")
     if status:
-        if status not in Status:
+        if status not in Status.__members__.values():
             raise Http404(f"no status is called {status!r}; there are {', '.join(Status)}")
         rows = rows.filter(status=status)
     listing = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
@@ -297,7 +298,7 @@ def possible_orders(rollout: Rollout) -> Iterator[Order.Kind]:
     """The orders that the rollout's and its wave's state allow."""
     status = Status(rollout.status)
     for kind in COMMANDS:
-        if kind.value in Trigger and (status, Trigger(kind.value)) in TRANSITIONS:
+        if (status, TRIGGERS.get(kind.value)) in TRANSITIONS:
             yield kind
     if status is Status.RUNNING:
         yield from wave_orders(current_wave(rollout))

@@ -64,7 +64,12 @@ def test_a_rollout_goes_from_draft_to_halted_by_orders_over_the_api():
 
     assert [answer.status_code for answer in answers] == [201] * 6, answers[-1].content
     assert [answer.json()["kind"] for answer in answers] == [
-        "submit", "approve", "start", "pause", "resume", "halt",
+        "submit",
+        "approve",
+        "start",
+        "pause",
+        "resume",
+        "halt",
     ]
     rollout.refresh_from_db()
     assert rollout.status == "halted"
@@ -196,8 +201,14 @@ def failed_attempt() -> Attempt:
     wave = rollout.waves.first()
     assignment = rollout.assignments.first()
     return Attempt.objects.create(
-        rollout=rollout, wave=wave, block=wave.blocks.create(number=9),
-        machine=assignment.machine, number=9, epoch=0, targets=[], status="never_returned",
+        rollout=rollout,
+        wave=wave,
+        block=wave.blocks.create(number=9),
+        machine=assignment.machine,
+        number=9,
+        epoch=0,
+        targets=[],
+        status="never_returned",
         created_at=NOW,
     )
 
