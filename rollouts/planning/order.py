@@ -5,7 +5,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollouts.planning.waves import allocate
@@ -48,14 +48,16 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two strata became one, because one of them was too small."""
+    """Strata that became one, because one of them was too small."""
 
-    merged: tuple[str, str]
+    strata: tuple[str, ...]
     into: str
     because: str
 
     def __str__(self) -> str:
-        return f"{self.merged[0]} and {self.merged[1]} became {self.into}: {self.because}"
+        few = len(self.strata) <= 5
+        named = ", ".join(self.strata) if few else f"{len(self.strata)} strata"
+        return f"{named} became {self.into}: {self.because}"
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,11 @@ class Assignments:
 
 @dataclass(frozen=True)
 class _Stratum:
-    """Original cells (one value per key) and the number of their units."""
+    """Original cells (one value per key), the number of their units, and why they were merged."""
 
     cells: tuple[tuple[str, ...], ...]
     units: int
+    because: str = ""
 
     @property
     def label(self) -> str:
@@ -149,7 +152,7 @@ def draw_order(
     for unit in population:
         by_cell[tuple(unit.fields[key] for key in strata)].append(unit)
     cells = [_Stratum((cell,), len(members)) for cell, members in sorted(by_cell.items())]
-    merged, merges = _merge_small(cells, sizes=sizes, keys=len(strata))
+    merged = _merge_small(cells, sizes=sizes, keys=len(strata))
     planned = _plan_counts([stratum.units for stratum in merged], sizes=sizes)
     rows = [
         row
@@ -165,7 +168,11 @@ def draw_order(
         rows=tuple(sorted(rows, key=lambda row: (row.stratum, row.position))),
         sizes=tuple(sizes),
         planned={s.label: tuple(counts) for s, counts in zip(merged, planned, strict=True)},
-        merges=tuple(merges),
+        merges=tuple(
+            Merge(tuple(_label([cell]) for cell in stratum.cells), stratum.label, stratum.because)
+            for stratum in merged
+            if stratum.because
+        ),
     )
 
 
@@ -231,46 +238,45 @@ def _shortage(counts: Sequence[int], *, sizes: Sequence[int]) -> str:
     return ""
 
 
-def _merge_small(
-    strata: list[_Stratum], *, sizes: Sequence[int], keys: int
-) -> tuple[list[_Stratum], list[Merge]]:
-    merges: list[Merge] = []
+def _merge_small(strata: list[_Stratum], *, sizes: Sequence[int], keys: int) -> list[_Stratum]:
     for length in range(keys - 1, -1, -1):
         while pairs := _pairs(strata, sizes=sizes, length=length):
-            merges += [Merge((a.label, b.label), _merged(a, b).label, why) for a, b, why in pairs]
-            strata = _join(strata, [(first, second) for first, second, _ in pairs])
-    return strata, merges
+            gone = {stratum.cells for pair in pairs for stratum in pair}
+            kept = [stratum for stratum in strata if stratum.cells not in gone]
+            joined = [_merged(small, partner) for small, partner in pairs]
+            strata = sorted(kept + joined, key=lambda stratum: stratum.cells)
+    return strata
 
 
 def _pairs(
     strata: Sequence[_Stratum], *, sizes: Sequence[int], length: int
-) -> list[tuple[_Stratum, _Stratum, str]]:
-    """Whom to merge in this round and why, among strata that agree in the first `length` keys."""
+) -> list[tuple[_Stratum, _Stratum]]:
+    """Whom to merge in this round, among strata that agree in the first `length` keys.
+
+    The first of a pair is too small and says why.
+    """
     counts = _plan_counts([stratum.units for stratum in strata], sizes=sizes)
-    why = {s.cells: _shortage(row, sizes=sizes) for s, row in zip(strata, counts, strict=True)}
-    groups: dict[tuple[str, ...], list[_Stratum]] = defaultdict(list)
-    for stratum in sorted(strata, key=lambda s: (s.units, s.cells)):
-        groups[stratum.prefix(length)].append(stratum)
-    pairs: list[tuple[_Stratum, _Stratum, str]] = []
+    judged = [
+        (stratum, _shortage(row, sizes=sizes)) for stratum, row in zip(strata, counts, strict=True)
+    ]
+    groups: dict[tuple[str, ...], list[tuple[_Stratum, str]]] = defaultdict(list)
+    for stratum, why in sorted(judged, key=lambda pair: (pair[0].units, pair[0].cells)):
+        groups[stratum.prefix(length)].append((stratum, why))
+    pairs: list[tuple[_Stratum, _Stratum]] = []
     for _, group in sorted(groups.items()):
-        failing = [stratum for stratum in group if why[stratum.cells]]
-        large = [stratum for stratum in group if not why[stratum.cells]]
+        failing = [replace(s, because=s.because or why) for s, why in group if why]
+        large = [stratum for stratum, why in group if not why]
         partners = [*failing[1::2], *(large[:1] if len(failing) % 2 else [])]
-        pairs += [
-            (small, partner, why[small.cells])
-            for small, partner in zip(failing[0::2], partners, strict=False)
-        ]
+        pairs += zip(failing[0::2], partners, strict=False)
     return pairs
 
 
 def _merged(first: _Stratum, second: _Stratum) -> _Stratum:
-    return _Stratum(tuple(sorted(first.cells + second.cells)), first.units + second.units)
-
-
-def _join(strata: Sequence[_Stratum], pairs: Sequence[tuple[_Stratum, _Stratum]]) -> list[_Stratum]:
-    gone = {stratum.cells for pair in pairs for stratum in pair}
-    kept = [stratum for stratum in strata if stratum.cells not in gone]
-    return sorted(kept + [_merged(first, second) for first, second in pairs], key=lambda s: s.cells)
+    return _Stratum(
+        cells=tuple(sorted(first.cells + second.cells)),
+        units=first.units + second.units,
+        because=first.because or second.because,
+    )
 
 
 def _label(cells: Sequence[tuple[str, ...]]) -> str:
