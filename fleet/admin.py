@@ -4,7 +4,7 @@ A machine's state, its cordons and the telemetry move through `fleet.services`, 
 rules and write the records; the admin offers no way around them.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as PlainGroupAdmin
@@ -269,23 +269,16 @@ class FirmwareImageAdmin(ConfigAdmin):
     list_filter = ("kind", "activation")
     search_fields = ("kind", "vendor", "version")
 
-    def has_change_permission(
-        self, request: HttpRequest, obj: FirmwareImage | None = None
-    ) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: FirmwareImage | None = None) -> bool:
         return super().has_change_permission(request, obj) and not is_frozen(obj)
 
-    def has_delete_permission(
-        self, request: HttpRequest, obj: FirmwareImage | None = None
-    ) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: FirmwareImage | None = None) -> bool:
         return super().has_delete_permission(request, obj) and not is_frozen(obj)
 
 
 def is_frozen(image: FirmwareImage | None) -> bool:
     """True once a bundle that is no draft any more names the image."""
-    return (
-        image is not None
-        and image.places.exclude(bundle__status=BundleStatus.DRAFT).exists()
-    )
+    return image is not None and image.places.exclude(bundle__status=BundleStatus.DRAFT).exists()
 
 
 class BundleImageInline(TabularInline):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -49,15 +48,22 @@ def _insert_many(
         f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({_names(fields)}) "
         f"VALUES ({marks}) ON CONFLICT DO NOTHING"
     )
+    columns = [
+        _sqlite_column(field, column)
+        for field, column in zip(fields, zip(*rows, strict=True), strict=True)
+    ]
     with connection.cursor() as cursor:
-        cursor.executemany(statement, [[_sqlite_value(value) for value in row] for row in rows])
+        cursor.executemany(statement, list(zip(*columns, strict=True)))
         return int(cursor.rowcount)
 
 
-def _sqlite_value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return connection.ops.adapt_datetimefield_value(value)
-    return json.dumps(value) if isinstance(value, dict | list) else value
+def _sqlite_column(field: models.Field[Any, Any], column: Sequence[Any]) -> Sequence[Any]:
+    """Return a column's values as SQLite stores them; most are stored as they are."""
+    if isinstance(field, models.DateTimeField):
+        return [connection.ops.adapt_datetimefield_value(value) for value in column]
+    if isinstance(field, models.JSONField):
+        return [json.dumps(value) for value in column]
+    return column
 
 
 def _insert_arrays(
@@ -74,8 +80,8 @@ def _insert_arrays(
         f"SELECT {picked} FROM unnest({arrays}) AS t({named}) ON CONFLICT DO NOTHING"
     )
     values = [
-        [json.dumps(value) if isinstance(value, dict | list) else value for value in column]
-        for column in zip(*rows, strict=True)
+        [json.dumps(value) for value in column] if kind == "jsonb" else list(column)
+        for kind, column in zip(types, zip(*rows, strict=True), strict=True)
     ]
     with connection.cursor() as cursor:
         cursor.execute(statement, values)

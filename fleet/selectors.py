@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from itertools import groupby
-from operator import and_
+from operator import and_, itemgetter
 
 from django.conf import settings
 from django.db.models import F, Q, QuerySet, TextField, Window
@@ -152,20 +152,23 @@ def _latest(
     last = records.annotate(
         rank=Window(Rank(), partition_by=["machine_id", "kind", "slot"], order_by=F("since").desc())
     ).filter(rank=1)
+    rows = last.order_by("machine_id", "kind", "slot", "pk").values_list(
+        "machine_id", "kind", "slot", "version", "source", "is_disputed"
+    )
     versions: dict[int, dict[str, str]] = {pk: {} for pk in machine_ids}
-    ordered = last.order_by("machine_id", "kind", "slot", "pk")
-    for (pk, kind, slot), group in groupby(ordered, key=lambda r: (r.machine_id, r.kind, r.slot)):
-        if said := _said(list(group)):
+    for (pk, kind, slot), group in groupby(rows, key=itemgetter(0, 1, 2)):
+        if said := _said([row[3:] for row in group]):
             versions[pk][f"{kind}/{slot}" if slot else kind] = said
     return versions
 
 
-def _said(records: Sequence[FirmwareRecord]) -> str:
-    """Return what records of one time say: the last one's version, or both of a dispute."""
-    if not records[-1].is_disputed:
-        return records[-1].version
-    told = ", ".join(f"{r.source} {r.version or 'nothing'}" for r in records if r.is_disputed)
-    return f"disputed: {told}"
+def _said(told: Sequence[tuple[str, str, bool]]) -> str:
+    """Return what (version, source, is disputed) say: the last one, or both of a dispute."""
+    version, _, is_disputed = told[-1]
+    if not is_disputed:
+        return version
+    claims = [f"{source} {claim or 'nothing'}" for claim, source, disputed in told if disputed]
+    return f"disputed: {', '.join(claims)}"
 
 
 def history(machine: Machine, *, as_of: datetime | None = None) -> list[Interval]:

@@ -51,23 +51,26 @@ def heartbeat() -> None:
 
 
 def _take_cursor(*, now: datetime) -> CollectorCursor | None:
-    """Return the cursor with a fresh lease, or None if another worker is at it.
-
-    The first run begins where the first machine was registered.
-    """
-    begin = Machine.objects.aggregate(first=Min("registered_at"))["first"]
-    if begin is None:
+    """Return the cursor with a fresh lease, or None if another worker is at it."""
+    own = CollectorCursor.objects.filter(collector=settings.COLLECTOR)
+    if not own.exists() and not _make_cursor(now=now):
         return None
-    CollectorCursor.objects.get_or_create(
-        collector=settings.COLLECTOR, defaults={"collected_until": min(begin, now)}
-    )
     wall = timezone.now()
     token = secrets.token_hex(16)
     free = Q(leased_until=None) | Q(leased_until__lt=wall)
-    taken = CollectorCursor.objects.filter(free, collector=settings.COLLECTOR).update(
-        lease_token=token, leased_until=wall + LEASE
+    taken = own.filter(free).update(lease_token=token, leased_until=wall + LEASE)
+    return own.get(lease_token=token) if taken else None
+
+
+def _make_cursor(*, now: datetime) -> bool:
+    """Begin where the first machine was registered; False if there is none."""
+    begin = Machine.objects.aggregate(first=Min("registered_at"))["first"]
+    if begin is None:
+        return False
+    CollectorCursor.objects.get_or_create(
+        collector=settings.COLLECTOR, defaults={"collected_until": min(begin, now)}
     )
-    return CollectorCursor.objects.get(lease_token=token) if taken else None
+    return True
 
 
 def _catch_up(cursor: CollectorCursor, *, until: datetime) -> bool:
