@@ -145,15 +145,16 @@ _FAULT_POWER: tuple[tuple[str, float, dict[float, float]], ...] = (
 )
 _SHORT_POWER = {("64+256", 0.2, 2), ("64+256", 0.2, 3), ("64+256", 0.05, 3), ("256+1024", 0.05, 2)}
 
-POWERS = tuple(
-    _power(
-        Cell(size=size, rate=rate, ratio=float(ratio)),
-        percent,
-        short=SHORT if (size, rate, ratio) in _SHORT_POWER else 0,
-    )
-    for size, rate, row in _FAULT_POWER
-    for ratio, percent in row.items()
-) + (
+POWERS = (
+    *(
+        _power(
+            Cell(size=size, rate=rate, ratio=float(ratio)),
+            percent,
+            short=SHORT if (size, rate, ratio) in _SHORT_POWER else 0,
+        )
+        for size, rate, row in _FAULT_POWER
+        for ratio, percent in row.items()
+    ),
     Entry(Cell(policy="throughput", drop=0.02), Role.LEAST, 0.98, in_short=SHORT),
     Entry(Cell(policy="recovery_time", recovery=1.5), Role.LEAST, 0.72),
 )

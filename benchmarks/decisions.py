@@ -66,7 +66,7 @@ def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
 
 def joined(parts: Sequence[Part]) -> dict[str, Tally]:
     """The parts of one cell as one tally per judge."""
-    names = [name for name in parts[0].halts]
+    names = list(parts[0].halts)
     return {
         name: tally(
             [h for part in parts for h in part.halts[name]],

@@ -218,9 +218,9 @@ def asymptotic_cs_halfwidth(
     """
     rho = asymptotic_cs_rho(alpha, n_star, is_one_sided=is_one_sided)
     grown = n * rho**2 + 1
-    level = 2 * alpha if is_one_sided else alpha
-    inner = 2 * grown / (n * rho) ** 2 * math.log(math.sqrt(grown) / level)
-    return np.asarray(np.asarray(se) * math.sqrt(n) * math.sqrt(inner))
+    root = math.sqrt(grown)
+    reach = math.log(1 + root / (2 * alpha)) if is_one_sided else math.log(root / alpha)
+    return np.asarray(np.asarray(se) * math.sqrt(n * 2 * grown / (n * rho) ** 2 * reach))
 
 
 def msprt_critical_z(
