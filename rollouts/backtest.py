@@ -21,6 +21,7 @@ from rollouts.analysis.verdicts import (
 )
 from rollouts.analysis.wave import Look, WavePlan
 from rollouts.cases import Case, LeftOut
+from rollouts.cases.slips import shortened
 
 DECISIVE = (DecisionKind.WIDEN, DecisionKind.HALT)
 NOT_DRAWN = "assignment was not drawn by the engine"
@@ -144,7 +145,7 @@ def _left_out(item: LeftOut) -> dict[str, Any]:
         "first": {
             "line": item.first.line,
             "column": item.first.column,
-            "value": item.first.value,
+            "value": shortened(item.first.value, limit=200),
             "accepted": item.first.accepted,
         },
     }

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -331,6 +334,28 @@ def test_reported_slips_stand_in_the_report_with_the_first_of_their_kind(broken,
         ("faults.csv", "unknown_machine", 2)
     ]
     assert rows[0]["first"]["value"] == "nobody"
+
+
+def test_no_database_is_needed_and_standard_output_holds_one_object(sound, policy):
+    command = [sys.executable, "manage.py", "backtest", str(sound), "--policy", str(policy)]
+    environment = {
+        **os.environ,
+        "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none",
+        "SECRET_KEY": "only-for-this-test-" * 4,
+    }
+
+    done = subprocess.run(
+        [*command, "--json"],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["decision"] == "widen"
 
 
 # --- the report ----------------------------------------------------------------------------
