@@ -53,8 +53,9 @@ def record_readings(
         Kept with each appended record, beside the boot id of its reading.
     """
     Machine.objects.select_for_update().only("pk").get(pk=machine.pk)
-    current = _current_records(machine)
-    schemes = _schemes({reading.kind for reading in readings})
+    kinds = {reading.kind for reading in readings}
+    current = _current_records(machine, kinds)
+    schemes = _schemes(kinds)
     places = sorted(readings, key=_place)
     new = [
         record
@@ -77,10 +78,12 @@ def _place(item: Reading | FirmwareRecord) -> tuple[str, str, str]:
     return item.kind, item.slot, str(item.stage)
 
 
-def _current_records(machine: Machine) -> dict[tuple[str, str, str], list[FirmwareRecord]]:
+def _current_records(
+    machine: Machine, kinds: Collection[str]
+) -> dict[tuple[str, str, str], list[FirmwareRecord]]:
     """Return the records that hold now: one per place, or the two of a dispute."""
     current: dict[tuple[str, str, str], list[FirmwareRecord]] = {}
-    for record in machine.firmware.order_by("since", "pk"):
+    for record in machine.firmware.filter(kind__in=kinds).order_by("since", "pk"):
         held = current.get(_place(record), [])
         joins = record.is_disputed and held and held[-1].is_disputed
         is_pair = joins and held[-1].since == record.since
@@ -108,8 +111,13 @@ def _changes(
     first, *others = readings
     against = [one for one in others if not _is_same(one.version, first.version, scheme)]
     told = [first, against[0]] if against else [first]
+    if against and against[0].witness == first.witness:
+        raise ValueError(
+            f"{first.witness} reads {first.kind} as {first.version} and as {against[0].version}; "
+            "one version per witness, component and stage is needed"
+        )
     is_disputed = bool(against)
-    if _says_the_same(told, current, is_disputed=is_disputed, scheme=scheme):
+    if current and _repeats(readings, current, is_disputed=is_disputed, scheme=scheme):
         return []
     # The clock may stand still between two visits; the later one still comes after.
     since = max(now, current[-1].since + _TICK) if current else now
@@ -140,19 +148,21 @@ def _is_same(one: str, other: str, scheme: str) -> bool:
     return one == other or versions.is_same(one, other, scheme=scheme)
 
 
-def _says_the_same(
-    told: Sequence[Reading],
+def _repeats(
+    readings: Sequence[Reading],
     current: Sequence[FirmwareRecord],
     *,
     is_disputed: bool,
     scheme: str,
 ) -> bool:
-    if not current or current[-1].is_disputed != is_disputed:
-        return False
-    if not is_disputed:
-        return _is_same(told[0].version, current[-1].version, scheme)
-    held = {record.source: record.version for record in current}
-    return {str(reading.witness): reading.version for reading in told} == held
+    """Tell whether the readings say what the history says now."""
+    if not current[-1].is_disputed:
+        return not is_disputed and _is_same(readings[0].version, current[-1].version, scheme)
+    # One witness that only repeats its own claim does not settle a dispute.
+    claims = {record.source: record.version for record in current}
+    return all(
+        _is_same(reading.version, claims.get(_source(reading), ""), scheme) for reading in readings
+    )
 
 
 # --- images and bundles ------------------------------------------------------

@@ -91,6 +91,30 @@ def test_a_dispute_that_goes_on_appends_nothing_and_one_that_ends_does():
     assert bmc_now(machine) == "2.0"
 
 
+def test_one_witness_that_repeats_its_claim_does_not_settle_a_dispute():
+    machine = make_machine()
+    bmc, host = make_reading(version="2.0", witness="bmc"), make_reading(version="1.0")
+    read(machine, bmc, host)
+
+    assert read(machine, bmc, now=NOW + timedelta(1)) == []
+    assert bmc_now(machine).startswith("disputed")
+
+
+def test_witnesses_that_agree_settle_a_dispute_whoever_gave_in():
+    for agreed in ("1.0", "2.0"):
+        machine = make_machine()
+        read(machine, make_reading(version="2.0", witness="bmc"), make_reading(version="1.0"))
+
+        read(
+            machine,
+            make_reading(version=agreed, witness="bmc"),
+            make_reading(version=agreed, witness="host"),
+            now=NOW + timedelta(1),
+        )
+
+        assert bmc_now(machine) == agreed
+
+
 def test_two_spellings_of_one_number_are_no_dispute():
     make_image("nic", version="0x15449bc", scheme="number")
     machine = make_machine()
@@ -124,6 +148,15 @@ def test_slots_are_told_apart():
 def test_an_unknown_witness_is_refused():
     with pytest.raises(ValueError, match="'rumour'"):
         read(make_machine(), make_reading(witness="rumour"))
+
+
+def test_one_witness_with_two_versions_is_refused():
+    machine = make_machine()
+
+    with pytest.raises(ValueError, match="as 1.0 and as 2.0"):
+        read(machine, make_reading(version="1.0"), make_reading(version="2.0"))
+
+    assert not machine.firmware.exists()
 
 
 # --- bundles -----------------------------------------------------------------
