@@ -153,7 +153,7 @@ def test_an_unknown_witness_is_refused():
 def test_one_witness_with_two_versions_is_refused():
     machine = make_machine()
 
-    with pytest.raises(ValueError, match="as 1.0 and as 2.0"):
+    with pytest.raises(ValueError, match=r"as 1\.0 and as 2\.0"):
         read(machine, make_reading(version="1.0"), make_reading(version="2.0"))
 
     assert not machine.firmware.exists()
