@@ -6,7 +6,6 @@ from datetime import datetime
 from rollouts import selectors
 from rollouts.lifecycle import WAITING, Status, WaveStatus
 from rollouts.models import Rollout, Wave
-from rollouts.services.waves import current_wave
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Condition:
 def explain(rollout: Rollout) -> list[Condition]:
     """List everything that the rollout waits for now; empty when nothing is in its way."""
     conditions = _by_status(rollout)
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if rollout.status == Status.RUNNING and wave is not None:
         conditions += _by_wave(rollout, wave)
     return conditions + _by_triage(rollout)

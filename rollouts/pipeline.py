@@ -158,7 +158,7 @@ def has_telemetry(cutoff: datetime, *, now: datetime) -> bool:
 
 def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
     """Take the look that is due, if one is."""
-    wave = waves.current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None or rollout.status != Status.RUNNING:
         return None
     cutoff = due_cutoff(wave, now=now)
@@ -181,7 +181,7 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
 
 
 def _run(rollout: Rollout, *, now: datetime) -> None:
-    wave = waves.current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None:
         _finish(rollout, now=now)
         return
@@ -298,7 +298,7 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     """Return when the rollout wants to be looked at again; None: only when something happens."""
     if rollout.status != Status.RUNNING:
         return None
-    wave = waves.current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None:
         return now if rollout.released_at is None else surveillance_end(rollout)
     if wave.status == WaveStatus.PENDING:

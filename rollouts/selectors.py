@@ -8,7 +8,14 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.utils import timezone
 
 from fleet.models import StateChange
-from rollouts.lifecycle import FAILURES, IN_FLIGHT, WAITING, AttemptStatus, Status
+from rollouts.lifecycle import (
+    FAILURES,
+    IN_FLIGHT,
+    WAITING,
+    AttemptStatus,
+    Status,
+    WaveStatus,
+)
 from rollouts.models import (
     Attempt,
     Decision,
@@ -22,6 +29,8 @@ from rollouts.models import (
 
 #: Statuses in which the sweep looks at a rollout.
 LIVE = (Status.RUNNING, Status.HALTED, Status.ROLLING_BACK)
+#: A wave in one of these is over.
+WAVE_OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
 
 
 def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
@@ -62,6 +71,11 @@ def next_due_at() -> datetime | None:
         Attempt.objects.aggregate(at=Min("due_at"))["at"],
     ]
     return min((at for at in instants if at is not None), default=None)
+
+
+def current_wave(rollout: Rollout) -> Wave | None:
+    """Return the first wave that is not over, or None when all are."""
+    return rollout.waves.exclude(status__in=WAVE_OVER).order_by("number").first()
 
 
 def waves_of(rollout: Rollout) -> QuerySet[Wave]:

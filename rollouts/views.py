@@ -33,7 +33,7 @@ from rollouts.explain import explain
 from rollouts.forms import OrderForm, TriageForm
 from rollouts.lifecycle import TRANSITIONS, Status, Trigger, WaveStatus
 from rollouts.models import Attempt, Decision, Evaluation, Order, Rollout, Wave
-from rollouts.services.waves import current_wave
+from rollouts.selectors import current_wave
 
 View = Callable[..., HttpResponse]
 
@@ -286,7 +286,7 @@ def verdicts(evaluation: Evaluation | None, guardrails: Mapping[str, Guardrail])
 
 def bar_of(seen: Mapping[str, Any], guardrails: Mapping[str, Guardrail]) -> charts.Bar | None:
     guardrail = guardrails.get(seen["name"])
-    if guardrail is None or seen["estimate"] is None and seen["repeated"]["high"] is None:
+    if guardrail is None or (seen["estimate"] is None and seen["repeated"]["high"] is None):
         return None
     return charts.interval_bar(seen, guardrail)
 
@@ -309,7 +309,7 @@ def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
         return
     is_observed = wave.status in (WaveStatus.OBSERVING, WaveStatus.HELD)
     latest = wave.decisions.order_by("-pk").first()
-    if wave.status == WaveStatus.HELD or is_observed and is_advice(latest):
+    if wave.status == WaveStatus.HELD or (is_observed and is_advice(latest)):
         yield Order.Kind.ADVANCE
     if wave.status in (WaveStatus.OBSERVING, WaveStatus.SETTLING) and not wave.is_extended:
         yield Order.Kind.EXTEND

@@ -1,5 +1,7 @@
 """The plan and its present state: policy, rollout, assignment, waves, attempts."""
 
+from enum import StrEnum
+
 from django.conf import settings
 from django.db import models
 
@@ -7,7 +9,7 @@ from fleet.models import FirmwareBundle, Machine
 from rollouts import lifecycle
 
 
-def _choices(statuses: type) -> list[tuple[str, str]]:
+def _choices(statuses: type[StrEnum]) -> list[tuple[str, str]]:
     return [(status.value, status.value) for status in statuses]
 
 

@@ -411,7 +411,7 @@ def _succeed(attempt: Attempt, now: datetime) -> bool:
 
 
 def _recheck(attempt: Attempt, now: datetime) -> bool:
-    """Read the versions again while the rollout is open: a machine may fall back at a later boot."""
+    """Read the versions again while the rollout is open: a later boot may fall back."""
     if attempt.rollout.finished_at is not None:
         Attempt.objects.filter(pk=attempt.pk).update(due_at=None)
         return False

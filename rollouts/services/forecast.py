@@ -11,13 +11,15 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Min, Q
+from django.db.models import Min, QuerySet
 
 from fleet.models import Fault, Machine, Observation, Recovery
 from rollouts import planning, policies
+from rollouts.aggregation import FIELD_BASELINE
 from rollouts.analysis import power
 from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
+from rollouts.analysis.samples import IntArray
 from rollouts.analysis.spending import (
     CHECKPOINTS,
     HaltClaim,
@@ -25,14 +27,10 @@ from rollouts.analysis.spending import (
     ni_level,
     share_alpha,
 )
-from rollouts.lifecycle import FAILURES, AttemptStatus
-from rollouts.models import Assignment, Attempt, Rollout
+from rollouts.models import Assignment, Rollout
 
 #: The period before that the planner looks at.
 PERIOD = timedelta(days=14)
-#: Share of installs of any kind that fail without any fault of the firmware, until the fleet's
-#: own attempts tell better (field figure: 1.3 % of reboots do not return).
-INSTALL_BASELINE = 0.013
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Past:
 
     days: float
     machines: int
-    episodes: Mapping[str, np.ndarray]
+    episodes: Mapping[str, IntArray]
     interruptions_per_day: float
 
     def history(self, guardrail: Guardrail) -> power.FaultCounts | None:
@@ -112,6 +110,7 @@ def _word(
         for guardrail in policy.guardrails
     }
     return {
+        "merged_strata": [str(merge) for merge in assignments.merges],
         "canaries": canaries,
         "controls": controls,
         "power_to_widen": {name: chance for name, chance in chances.items() if chance is not None},
@@ -174,9 +173,9 @@ def _chance(
             margin=guardrail.margin,
         )
     if guardrail.metric is Metric.INSTALL:
-        limit = max(0.01, 1.5 * INSTALL_BASELINE) + guardrail.margin
+        limit = max(0.01, 1.5 * FIELD_BASELINE) + guardrail.margin
         return power.install_ni_power(
-            treated, failure_share=INSTALL_BASELINE, limit=limit, beta=policy.beta
+            treated, failure_share=FIELD_BASELINE, limit=limit, beta=policy.beta
         )
     if guardrail.metric is Metric.TELEMETRY:
         return power.severe_ni_power(
@@ -255,12 +254,12 @@ def _past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
     )
 
 
-def _population(rollout: Rollout) -> Any:
+def _population(rollout: Rollout) -> QuerySet[Machine]:
     chosen = Assignment.objects.filter(rollout=rollout).values("machine")
     return Machine.objects.filter(pk__in=chosen)
 
 
-def _since(machines: Any, now: datetime) -> datetime | None:
+def _since(machines: QuerySet[Machine], now: datetime) -> datetime | None:
     """Return the start of the period before: its default length, or since reports began."""
     first = Observation.objects.filter(machine__in=machines, end__gt=now - PERIOD).aggregate(
         at=Min("start")
@@ -269,8 +268,13 @@ def _since(machines: Any, now: datetime) -> datetime | None:
 
 
 def _episodes(
-    machines: Any, ids: np.ndarray, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, np.ndarray]:
+    machines: QuerySet[Machine],
+    ids: IntArray,
+    policy: JudgePolicy,
+    *,
+    since: datetime,
+    now: datetime,
+) -> dict[str, IntArray]:
     """Count each machine's episodes per fault guardrail, by the gap rule."""
     rows = list(
         Fault.objects.filter(machine__in=machines, time__gt=since, time__lte=now)
@@ -297,17 +301,3 @@ def _episodes(
 
 def _matching(names: set[str], patterns: tuple[str, ...]) -> set[str]:
     return {name for name in names if any(fnmatchcase(name, glob) for glob in patterns)}
-
-
-def install_baseline(rollout: Rollout) -> float:
-    """Return the failure share of this fleet's own earlier installs, or the field's figure.
-
-    Only finished rollouts of other bundles count, and only if there were enough attempts.
-    """
-    ended = Attempt.objects.filter(
-        status__in=[AttemptStatus.SUCCEEDED, *FAILURES], finished_at__isnull=False
-    ).exclude(rollout__bundle=rollout.bundle)
-    counts = ended.aggregate(n=Count("pk"), failed=Count("pk", filter=Q(status__in=FAILURES)))
-    if counts["n"] < 200:
-        return INSTALL_BASELINE
-    return counts["failed"] / counts["n"]

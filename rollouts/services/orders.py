@@ -6,13 +6,13 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import F
 
+from rollouts import selectors
 from rollouts.errors import NotHalted, PlanRefused, SamePerson
 from rollouts.lifecycle import FAILURES, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Attempt, Decision, Order, Rollout, Wave
 from rollouts.services.attempts import call_off_waiting
 from rollouts.services.records import Cause, move, move_wave, record_order
 from rollouts.services.waves import (
-    current_wave,
     extend_window,
     reopen,
     shift_clock,
@@ -40,7 +40,7 @@ def pause(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: s
 def resume(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
     """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is not None and wave.status == WaveStatus.HALTED:
         reopen(wave, cause=order, now=now)
     elif wave is not None:
@@ -79,7 +79,7 @@ def halt(
     cause: Cause = decision or order
     move(rollout, Trigger.HALT, cause=cause, now=now, epoch=F("epoch") + 1, due_at=now)
     call_off_waiting(rollout, now=now, detail="the rollout was halted")
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is not None and wave.status != WaveStatus.PENDING:
         move_wave(wave, WaveTrigger.HALT, cause=cause, now=now, next_look_at=None)
     return order
@@ -123,7 +123,7 @@ def advance(
     reason: str = "",
 ) -> Order:
     """Widen a held wave (reason and second person), or confirm an advised widen (neither)."""
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None or wave.status not in (WaveStatus.HELD, WaveStatus.OBSERVING):
         seen = "no open wave" if wave is None else f"a wave that is {wave.status}"
         raise PlanRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
@@ -179,7 +179,7 @@ def skip_wave(
     now: datetime,
 ) -> Order:
     """Go on to the next wave without this one's verdict: a reason and a second person."""
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None:
         raise PlanRefused([f"{rollout} has no wave left to skip"])
     _check_second_person(actor, second_person, reason, what="skipping a wave")
@@ -272,7 +272,7 @@ def _wake(rollout: Rollout, now: datetime) -> None:
 
 
 def _open_wave(rollout: Rollout) -> Wave:
-    wave = current_wave(rollout)
+    wave = selectors.current_wave(rollout)
     if wave is None or wave.status not in (WaveStatus.OBSERVING, WaveStatus.SETTLING):
         seen = "has no open wave" if wave is None else f"has a wave that is {wave.status}"
         raise PlanRefused([f"{rollout} {seen}; only a wave under observation can be extended"])

@@ -2,15 +2,17 @@
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import Count, QuerySet
 
 from fleet import selectors as fleet_selectors
-from fleet.models import BundleStatus, FirmwareBundle, Machine
+from fleet.lifecycle import State
+from fleet.models import BundleStatus, Fault, FirmwareBundle, Machine
 from rollouts import planning, policies
 from rollouts.analysis.policy import Metric
 from rollouts.errors import PlanRefused, SamePerson
@@ -19,8 +21,8 @@ from rollouts.models import Assignment, Order, Rollout, Wave
 from rollouts.services.forecast import forecast, wave_alphas
 from rollouts.services.records import move, record_order
 
-#: Fields that make a stratum, most important first, where the plan names none.
-STRATA = ("platform", "from_version", "site")
+#: Faults that far back decide a machine's class of recent faults.
+RECENT = timedelta(days=14)
 #: Metrics that are judged by re-assignment, so that the design has to reach their alpha.
 _DRAWN = frozenset(Metric) - {Metric.INSTALL}
 
@@ -75,8 +77,8 @@ def submit(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order
     PlanRefused
         With every reason at once.
     """
-    machines = eligible_machines(rollout)
-    design = draw(rollout, machines)
+    machines = list(eligible(rollout).select_related("platform").order_by("name"))
+    design = draw(rollout, machines, now=now)
     reasons = _reasons_against(rollout, machines, design)
     if reasons:
         raise PlanRefused(reasons)
@@ -87,21 +89,18 @@ def submit(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order
     return order
 
 
-def eligible_machines(rollout: Rollout) -> list[Machine]:
-    """Machines of the selector that the bundle fits, that may take work or soon will again."""
-    return list(
-        fleet_selectors.machines_matching(rollout.selector)
-        .filter(platform__in=rollout.bundle.platforms.all(), state="in_service")
-        .select_related("platform")
-        .order_by("name")
+def eligible(rollout: Rollout) -> QuerySet[Machine]:
+    """Return the machines of the selector that the bundle fits and that are in service."""
+    return fleet_selectors.machines_matching(rollout.selector).filter(
+        platform__in=rollout.bundle.platforms.all(), state=State.IN_SERVICE
     )
 
 
-def draw(rollout: Rollout, machines: list[Machine]) -> planning.Assignments:
+def draw(rollout: Rollout, machines: list[Machine], *, now: datetime) -> planning.Assignments:
     """Draw the one random order of the rollout from its own seed: same draft, same order."""
     policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
-    keys = policy.strata or STRATA
-    units = _units(rollout, machines, unit=policy.unit, keys=keys)
+    keys = policy.strata or planning.DEFAULT_STRATA
+    units = _units(rollout, machines, unit=policy.unit, keys=keys, now=now)
     specs = [planning.WaveSpec.of(wave) for wave in rollout.plan["waves"]]
     return planning.draw_order(
         units,
@@ -113,17 +112,24 @@ def draw(rollout: Rollout, machines: list[Machine]) -> planning.Assignments:
 
 
 def _units(
-    rollout: Rollout, machines: list[Machine], *, unit: str, keys: tuple[str, ...]
+    rollout: Rollout,
+    machines: list[Machine],
+    *,
+    unit: str,
+    keys: tuple[str, ...],
+    now: datetime,
 ) -> list[planning.UnitInput]:
-    versions = fleet_selectors.versions_now([machine.pk for machine in machines])
-    kinds = list(rollout.bundle.places.order_by("position").values_list("image__kind", flat=True))
+    values = _stratum_values(rollout, machines, keys=keys, now=now)
     members: dict[str, list[Machine]] = {}
     for machine in machines:
         members.setdefault(_placement(machine, unit), []).append(machine)
     return [
         planning.UnitInput(
             name=name,
-            fields={key: _stratum_value(group[0], key, versions, kinds) for key in keys},
+            fields={
+                key: "+".join(sorted({values[machine.pk][key] for machine in group}))
+                for key in keys
+            },
             machines=tuple(machine.name for machine in group),
         )
         for name, group in members.items()
@@ -137,14 +143,39 @@ def _placement(machine: Machine, unit: str) -> str:
     return value or machine.name
 
 
-def _stratum_value(
-    machine: Machine, key: str, versions: Mapping[int, Mapping[str, str]], kinds: list[str]
-) -> str:
-    if key == "from_version":
-        present = versions.get(machine.pk, {})
-        return "+".join(f"{kind} {present.get(kind, 'unknown')}" for kind in kinds)
-    if key == "platform":
-        return machine.platform.name
+def _stratum_values(
+    rollout: Rollout, machines: list[Machine], *, keys: tuple[str, ...], now: datetime
+) -> dict[int, dict[str, str]]:
+    versions = fleet_selectors.versions_now([machine.pk for machine in machines])
+    kinds = list(rollout.bundle.places.order_by("position").values_list("image__kind", flat=True))
+    faults = dict(
+        Fault.objects.filter(machine__in=eligible(rollout), time__gt=now - RECENT, time__lte=now)
+        .values_list("machine")
+        .annotate(n=Count("pk"))
+        .order_by("machine")
+    )
+    known = {
+        "platform": lambda machine: machine.platform.name,
+        "from_version": lambda machine: _from_version(versions.get(machine.pk, {}), kinds),
+        "recent_faults": lambda machine: planning.recent_fault_class(faults.get(machine.pk, 0)),
+    }
+    return {
+        machine.pk: {
+            key: known[key](machine) if key in known else _field(machine, key) for key in keys
+        }
+        for machine in machines
+    }
+
+
+def _from_version(present: Mapping[str, str], kinds: list[str]) -> str:
+    """Name the present version of each kind; parts of one kind may run several."""
+    return ", ".join(
+        f"{kind} {'/'.join(sorted({v for k, v in present.items() if k.split('/')[0] == kind}))}"
+        for kind in kinds
+    )
+
+
+def _field(machine: Machine, key: str) -> str:
     return str(getattr(machine, key, "") or machine.labels.get(key, ""))
 
 
@@ -160,7 +191,7 @@ def _reasons_against(
             f"{rollout.bundle} fits"
         )
     busy = Assignment.objects.filter(
-        machine__in=[machine.pk for machine in machines],
+        machine__in=eligible(rollout),
         rollout__status__in=("awaiting_approval", "approved", "running", "paused", "rolling_back"),
     ).values_list("rollout__name", flat=True)
     for name in sorted(set(busy.order_by().distinct())):

@@ -14,21 +14,11 @@ from rollouts.lifecycle import (
     AttemptStatus,
     Status,
     Trigger,
-    WaveStatus,
     WaveTrigger,
 )
 from rollouts.models import Action, Assignment, Attempt, Block, Membership, Rollout, Wave
 from rollouts.services.attempts import queue
 from rollouts.services.records import Cause, move, move_wave
-
-#: A wave in one of these is over.
-OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
-
-
-def current_wave(rollout: Rollout) -> Wave | None:
-    """Return the first wave that is not over, or None when all are."""
-    return rollout.waves.exclude(status__in=OVER).order_by("number").first()
-
 
 # --- start and install -----------------------------------------------------------------------
 

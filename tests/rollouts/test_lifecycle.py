@@ -32,9 +32,7 @@ def test_a_rollout_moves_along_the_table_or_not_at_all(status: Status, trigger: 
             next_status(status, trigger)
 
 
-@pytest.mark.parametrize(
-    ("status", "trigger"), list(itertools.product(WaveStatus, WaveTrigger))
-)
+@pytest.mark.parametrize(("status", "trigger"), list(itertools.product(WaveStatus, WaveTrigger)))
 def test_a_wave_moves_along_the_table_or_not_at_all(
     status: WaveStatus, trigger: WaveTrigger
 ) -> None:
@@ -45,9 +43,7 @@ def test_a_wave_moves_along_the_table_or_not_at_all(
             next_wave_status(status, trigger)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), list(itertools.product(AttemptStatus, AttemptStatus))
-)
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(AttemptStatus, AttemptStatus)))
 def test_an_attempt_moves_along_the_table_or_not_at_all(
     old: AttemptStatus, new: AttemptStatus
 ) -> None:
