@@ -157,7 +157,7 @@ def _look(backtest: Backtest, look: LookEvaluation) -> Iterable[RenderableType]:
 
 
 def _number(value: float | None) -> str:
-    return "not estimable" if value is None else f"{value:.4g}"
+    return "not estimable" if value is None else f"{value:.5g}"
 
 
 def _interval(interval: Interval) -> str:
