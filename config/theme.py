@@ -12,14 +12,46 @@ def stylesheet(request: HttpRequest) -> str:
     return static("rollouts/coalmine.css")
 
 
-def link(title: Any, icon: str, route: str, permission: str) -> dict[str, Any]:
+def script(request: HttpRequest) -> str:
+    return static("rollouts/coalmine.js")
+
+
+def icon(request: HttpRequest) -> str:
+    return static("rollouts/coalmine.svg")
+
+
+def link(title: Any, symbol: str, route: str, permission: str) -> dict[str, Any]:
     """A side bar entry, shown to those who may open it."""
+    address = reverse_lazy(route)
+
+    def is_here(request: HttpRequest) -> bool:
+        # Every address begins with the home page's.
+        here = str(address)
+        return request.path == here or (here != "/" and request.path.startswith(here))
+
     return {
         "title": title,
-        "icon": icon,
-        "link": reverse_lazy(route),
+        "icon": symbol,
+        "link": address,
+        "active": is_here,
         "permission": lambda request: request.user.has_perm(permission),
     }
+
+
+#: A blue that stands off from both backgrounds, with white text on it.
+PRIMARY = {
+    "50": "oklch(97% .014 254.604)",
+    "100": "oklch(93.2% .032 255.585)",
+    "200": "oklch(88.2% .059 254.128)",
+    "300": "oklch(80.9% .105 251.813)",
+    "400": "oklch(70.7% .165 254.624)",
+    "500": "oklch(62.3% .214 259.815)",
+    "600": "oklch(54.6% .245 262.881)",
+    "700": "oklch(48.8% .243 264.376)",
+    "800": "oklch(42.4% .199 265.638)",
+    "900": "oklch(37.9% .146 265.522)",
+    "950": "oklch(28.2% .091 267.935)",
+}
 
 
 UNFOLD: dict[str, Any] = {
@@ -30,7 +62,10 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "flutter_dash",
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
+    "COLORS": {"primary": PRIMARY},
     "STYLES": [stylesheet],
+    "SCRIPTS": [script],
     "LOGIN": {"redirect_after": reverse_lazy("rollouts:home")},
     "SIDEBAR": {
         "show_search": False,
@@ -46,7 +81,9 @@ UNFOLD: dict[str, Any] = {
             {
                 "title": _("Fleet"),
                 "items": [
-                    link(_("Machines"), "dns", "admin:fleet_machine_changelist", "fleet.view_machine"),
+                    link(
+                        _("Machines"), "dns", "admin:fleet_machine_changelist", "fleet.view_machine"
+                    ),
                     link(
                         _("Bundles"),
                         "deployed_code",

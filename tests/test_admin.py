@@ -102,9 +102,15 @@ def test_a_colleague_without_rights_sees_nothing():
 def test_a_machines_state_cannot_be_edited(root: Client):
     machine = make_machine("gpu-17", state="awaiting_diagnosis")
     form = {
-        "name": "other", "state": "in_service", "may_take_work": "on", "site": "north", "labels": "{}",
-        "components-TOTAL_FORMS": 0, "components-INITIAL_FORMS": 0,
-        "cordons-TOTAL_FORMS": 0, "cordons-INITIAL_FORMS": 0,
+        "name": "other",
+        "state": "in_service",
+        "may_take_work": "on",
+        "site": "north",
+        "labels": "{}",
+        "components-TOTAL_FORMS": 0,
+        "components-INITIAL_FORMS": 0,
+        "cordons-TOTAL_FORMS": 0,
+        "cordons-INITIAL_FORMS": 0,
     }
 
     response = root.post(address(Machine, "change", machine.pk), form)
@@ -134,10 +140,16 @@ def test_a_bundle_drafted_in_the_admin_has_its_author_and_is_a_draft(root: Clien
     image = make_image("gpu")
     platform = Platform.objects.create(name="dgx-h100")
     form = {
-        "name": "gpu", "version": "7", "platforms": [platform.pk], "status": "approved",
-        "known_issues": "[]", "required_pairs": "{}",
-        "places-TOTAL_FORMS": 1, "places-INITIAL_FORMS": 0,
-        "places-0-image": image.pk, "places-0-position": 1,
+        "name": "gpu",
+        "version": "7",
+        "platforms": [platform.pk],
+        "status": "approved",
+        "known_issues": "[]",
+        "required_pairs": "{}",
+        "places-TOTAL_FORMS": 1,
+        "places-INITIAL_FORMS": 0,
+        "places-0-image": image.pk,
+        "places-0-position": 1,
     }
 
     response = root.post(address(FirmwareBundle, "add"), form)
@@ -165,10 +177,16 @@ def test_a_bulk_approval_obeys_the_rule_of_two_people():
 
 def test_an_editor_of_accounts_cannot_hand_out_rights():
     editor = make_user(is_staff=True)
-    editor.user_permissions.set(Permission.objects.filter(codename__in=["change_user", "view_user"]))
+    editor.user_permissions.set(
+        Permission.objects.filter(codename__in=["change_user", "view_user"])
+    )
     form = {
-        "username": editor.username, "is_active": "on", "is_staff": "on", "is_superuser": "on",
-        "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00",
+        "username": editor.username,
+        "is_active": "on",
+        "is_staff": "on",
+        "is_superuser": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
         "groups": list(Group.objects.values_list("pk", flat=True)),
     }
 
@@ -182,7 +200,9 @@ def test_an_editor_of_accounts_cannot_hand_out_rights():
 def test_an_editor_of_accounts_cannot_take_a_superusers_password():
     chief = make_user(is_superuser=True)
     editor = make_user(is_staff=True)
-    editor.user_permissions.set(Permission.objects.filter(codename__in=["change_user", "view_user"]))
+    editor.user_permissions.set(
+        Permission.objects.filter(codename__in=["change_user", "view_user"])
+    )
 
     response = client_of(editor).post(
         reverse("admin:auth_user_password_change", args=(chief.pk,)),

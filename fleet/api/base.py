@@ -59,7 +59,9 @@ class StrictModelSerializer(StrictFields, serializers.ModelSerializer):
 class ZonedDateTimeField(serializers.DateTimeField):
     """RFC 3339 with a zone; a time without one is nobody's."""
 
-    default_error_messages: ClassVar = {"no_zone": "{value!r} has no zone; write 2026-01-31T12:00:00Z"}
+    default_error_messages: ClassVar = {
+        "no_zone": "{value!r} has no zone; write 2026-01-31T12:00:00Z"
+    }
 
     def to_internal_value(self, value: Any) -> datetime:
         if isinstance(value, str) and is_naive(value):

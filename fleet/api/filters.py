@@ -43,9 +43,7 @@ class MachineFilter(django_filters.FilterSet):
             "workload",
         ]
 
-    def by_selector(
-        self, queryset: QuerySet[Machine], name: str, value: str
-    ) -> QuerySet[Machine]:
+    def by_selector(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
         return queryset.filter(pk__in=selectors.machines_matching(value).values("pk"))
 
 

@@ -111,9 +111,7 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         """Draft a bundle."""
         body = NewBundleSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        bundle = services.create_bundle(
-            **body.validated_data, author=request.user, now=clock.now()
-        )
+        bundle = services.create_bundle(**body.validated_data, author=request.user, now=clock.now())
         return Response(BundleSerializer(bundle).data, status=HTTP_201_CREATED)
 
     @extend_schema(request=EmptySerializer, responses=BundleSerializer)

@@ -219,9 +219,7 @@ class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
         attempt = self.get_object()
         body = TriageSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        services.triage(
-            attempt, **body.validated_data, actor=str(request.user), now=clock.now()
-        )
+        services.triage(attempt, **body.validated_data, actor=str(request.user), now=clock.now())
         hint(tasks.evaluate, attempt.rollout_id)
         return Response(AttemptSerializer(attempt).data)
 

@@ -89,9 +89,7 @@ def test_a_revoked_token_opens_nothing():
     token = client.post("/api/v1/tokens", {}).json()
 
     gone = client.delete(f"/api/v1/tokens/{token['token_key']}")
-    after = APIClient().get(
-        "/api/v1/machines", HTTP_AUTHORIZATION=f"Token {token['token']}"
-    )
+    after = APIClient().get("/api/v1/machines", HTTP_AUTHORIZATION=f"Token {token['token']}")
 
     assert gone.status_code == 204
     assert after.status_code == 401
@@ -501,9 +499,7 @@ def test_a_body_that_is_not_json_is_a_problem_document(text: str):
 def test_more_records_than_the_limit_are_refused_whole():
     make_machine("gpu-17")
 
-    response = client_of("reporter").post(
-        "/api/v1/telemetry/faults", batch(*[fault()] * 10_001)
-    )
+    response = client_of("reporter").post("/api/v1/telemetry/faults", batch(*[fault()] * 10_001))
 
     assert response.status_code == 400
     assert not Fault.objects.exists()
