@@ -241,9 +241,8 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
 
 def _finish(rollout: Rollout, *, now: datetime) -> None:
     """After the release: watch for the surveillance period, then complete."""
-    if rollout.released_at is None:
-        Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
-        rollout.released_at = now
+    Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
+    rollout.refresh_from_db(fields=["released_at"])
     if now < surveillance_end(rollout):
         return
     is_back = rollout.kind == Rollout.Kind.ROLL_BACK
@@ -254,12 +253,14 @@ def _finish(rollout: Rollout, *, now: datetime) -> None:
     )
     decision = cycles.decide(rollout, DecisionKind.COMPLETE, code, words, as_of=now)
     move(rollout, Trigger.COMPLETE, cause=decision, now=now, finished_at=now)
-    if is_back and rollout.parent.status == Status.ROLLING_BACK:
+    if rollout.parent is not None and rollout.parent.status == Status.ROLLING_BACK:
         waves.finish_roll_back(rollout.parent, cause=decision, now=now)
 
 
 def surveillance_end(rollout: Rollout) -> datetime:
-    """Return when a released rollout may complete; a roll back has no surveillance."""
+    """Return when a rollout may complete once it is released; a roll back is not watched."""
+    if rollout.released_at is None:
+        raise ValueError(f"{rollout} is not released yet")
     days = 0 if rollout.kind == Rollout.Kind.ROLL_BACK else rollout.plan["surveillance_days"]
     return rollout.released_at + timedelta(days=days)
 

@@ -32,15 +32,8 @@ MOST_CRASHES = 3
 #: Attempts that one message hands to a worker.
 CHUNK = 50
 
-_retried = {
-    "acks_late": True,
-    "autoretry_for": (OperationalError,),
-    "retry_backoff": True,
-    "max_retries": 5,
-}
 
-
-@shared_task(**_retried)
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def sweep() -> int:
     """Find every due row and hint at it. Safe to repeat: it changes nothing itself."""
     now = clock.now()
@@ -53,7 +46,7 @@ def sweep() -> int:
     return len(rollouts) + len(due)
 
 
-@shared_task(**_retried)
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def evaluate(rollout_id: int) -> None:
     """Take the due look, then enact. Safe to repeat: a wave has one evaluation per look."""
     now = clock.now()
@@ -67,7 +60,7 @@ def evaluate(rollout_id: int) -> None:
         pipeline.enact(rollout, now=now)
 
 
-@shared_task(**_retried)
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def enact(rollout_id: int) -> None:
     """Carry out what is decided. Safe to repeat: each move is a conditional update."""
     now = clock.now()
@@ -76,7 +69,7 @@ def enact(rollout_id: int) -> None:
             pipeline.enact(rollout, now=now)
 
 
-@shared_task(**_retried)
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def install(attempt_ids: Sequence[int]) -> None:
     """Take due attempts a step on. Safe to repeat: each is leased, its order has one key."""
     now = clock.now()

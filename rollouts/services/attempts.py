@@ -266,14 +266,14 @@ def _drain(attempt: Attempt, now: datetime) -> bool:
     name = attempt.machine.name
     scheduler.drain(name, reason=_actor(attempt.rollout), now=now)
     if not scheduler.is_idle(name, now=now):
-        if now < attempt.deadline_at:
+        if not _is_overdue(attempt, now):
             return _wait(attempt, now)
         return _return_untouched(attempt, now, detail="its work did not end before the deadline")
     if _is_stopped(attempt):
         return _return_untouched(attempt, now, detail="the rollout was halted before it began")
     readings = adapters.installer().read_versions(name, now=now)
     if not readings:
-        if now < attempt.deadline_at:
+        if not _is_overdue(attempt, now):
             return _wait(attempt, now)
         return _fail(attempt, AttemptStatus.UNKNOWN, now, detail="no versions could be read")
     with transaction.atomic():
@@ -464,6 +464,10 @@ def _boot_id(readings: Sequence[Reading]) -> str:
     return next((reading.boot_id for reading in readings if reading.boot_id), "")
 
 
+def _is_overdue(attempt: Attempt, now: datetime) -> bool:
+    return attempt.deadline_at is not None and now >= attempt.deadline_at
+
+
 def _wait(attempt: Attempt, now: datetime, **fields: Any) -> bool:
     due = now + POLL
     if attempt.deadline_at is not None and now < attempt.deadline_at:
@@ -475,7 +479,7 @@ def _wait(attempt: Attempt, now: datetime, **fields: Any) -> bool:
 def _wait_or_fail(
     attempt: Attempt, status: AttemptStatus, now: datetime, *, detail: str, **fields: Any
 ) -> bool:
-    if attempt.deadline_at is None or now < attempt.deadline_at:
+    if not _is_overdue(attempt, now):
         return _wait(attempt, now, **fields)
     return _fail(attempt, status, now, detail=detail)
 

@@ -238,7 +238,7 @@ def _past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
     since = _since(machines, now)
     days = (now - since).total_seconds() / 86_400 if since else 0.0
     ids = np.array(sorted(machines.values_list("pk", flat=True)), dtype=np.int64)
-    if not days or not ids.size:
+    if since is None or not days or not ids.size:
         return Past(days=0.0, machines=int(ids.size), episodes={}, interruptions_per_day=0.0)
     interruptions = (
         Recovery.objects.filter(machine__in=machines, time__gt=since, time__lte=now)

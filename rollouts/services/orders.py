@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
@@ -21,7 +21,7 @@ from rollouts.services.waves import (
 
 
 @transaction.atomic
-def start(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order:
+def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
     """Start an approved rollout; the sweep finds it at once."""
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
     move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
@@ -29,7 +29,7 @@ def start(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order:
 
 
 @transaction.atomic
-def pause(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+def pause(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Stop starting attempts and looking at evidence; those in flight go to their end."""
     order = record_order(rollout, Order.Kind.PAUSE, actor=actor, now=now, reason=reason)
     move(rollout, Trigger.PAUSE, cause=order, now=now, due_at=None)
@@ -37,7 +37,7 @@ def pause(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: s
 
 
 @transaction.atomic
-def resume(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
     wave = selectors.current_wave(rollout)
@@ -59,7 +59,7 @@ def halt(
     rollout: Rollout,
     *,
     now: datetime,
-    actor: AbstractBaseUser | None = None,
+    actor: User | None = None,
     reason: str = "",
     decision: Decision | None = None,
 ) -> Order | None:
@@ -89,8 +89,8 @@ def halt(
 def override(
     rollout: Rollout,
     *,
-    actor: AbstractBaseUser,
-    second_person: AbstractBaseUser,
+    actor: User,
+    second_person: User,
     reason: str,
     now: datetime,
 ) -> Order:
@@ -117,9 +117,9 @@ def override(
 def advance(
     rollout: Rollout,
     *,
-    actor: AbstractBaseUser,
+    actor: User,
     now: datetime,
-    second_person: AbstractBaseUser | None = None,
+    second_person: User | None = None,
     reason: str = "",
 ) -> Order:
     """Widen a held wave (reason and second person), or confirm an advised widen (neither)."""
@@ -151,7 +151,7 @@ def _is_widen_advised(wave: Wave) -> bool:
 
 
 @transaction.atomic
-def extend(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+def extend(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Give the wave its one planned extension now."""
     wave = _open_wave(rollout)
     if wave.is_extended:
@@ -173,8 +173,8 @@ def extend(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: 
 def skip_wave(
     rollout: Rollout,
     *,
-    actor: AbstractBaseUser,
-    second_person: AbstractBaseUser,
+    actor: User,
+    second_person: User,
     reason: str,
     now: datetime,
 ) -> Order:
@@ -198,9 +198,7 @@ def skip_wave(
 
 
 @transaction.atomic
-def roll_back(
-    rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = ""
-) -> Order:
+def roll_back(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Take the treated machines back to the versions they came from, as the plan fixed it."""
     order = record_order(rollout, Order.Kind.ROLL_BACK, actor=actor, now=now, reason=reason)
     start_roll_back(rollout, cause=order, now=now)
@@ -208,7 +206,7 @@ def roll_back(
 
 
 @transaction.atomic
-def cancel(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+def cancel(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """End a rollout where it stands; cancelling undoes nothing."""
     order = record_order(rollout, Order.Kind.CANCEL, actor=actor, now=now, reason=reason)
     move(
@@ -229,7 +227,7 @@ def acknowledge(
     rollout: Rollout,
     *,
     signatures: list[str],
-    actor: AbstractBaseUser,
+    actor: User,
     now: datetime,
     reason: str = "",
 ) -> Order:
@@ -280,8 +278,8 @@ def _open_wave(rollout: Rollout) -> Wave:
 
 
 def _check_second_person(
-    actor: AbstractBaseUser,
-    second_person: AbstractBaseUser | None,
+    actor: User,
+    second_person: User | None,
     reason: str,
     *,
     what: str,

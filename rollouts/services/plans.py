@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Count, QuerySet
 
@@ -34,7 +34,7 @@ def create_draft(
     bundle: FirmwareBundle,
     selector: str,
     document: Mapping[str, Any],
-    author: AbstractBaseUser,
+    author: User,
     now: datetime,
     seed: int | None = None,
     mode: str | None = None,
@@ -69,7 +69,7 @@ def create_draft(
 
 
 @transaction.atomic
-def submit(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime) -> Order:
+def submit(rollout: Rollout, *, actor: User, now: datetime) -> Order:
     """Draw and store the assignment, freeze the plan under a digest, and ask for approval.
 
     Raises
@@ -253,7 +253,7 @@ def _store(
 
 
 @transaction.atomic
-def approve(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str = "") -> Order:
+def approve(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Sign the plan's digest; the approver is never the author.
 
     Raises
@@ -277,7 +277,7 @@ def approve(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason:
 
 
 @transaction.atomic
-def deny(rollout: Rollout, *, actor: AbstractBaseUser, now: datetime, reason: str) -> Order:
+def deny(rollout: Rollout, *, actor: User, now: datetime, reason: str) -> Order:
     """Send a plan back to its author as a draft; the drawn order stays with its seed."""
     order = record_order(rollout, Order.Kind.DENY, actor=actor, now=now, reason=reason)
     move(rollout, Trigger.DENY, cause=order, now=now)

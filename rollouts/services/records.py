@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
@@ -27,10 +27,10 @@ def record_order(
     rollout: Rollout,
     kind: Order.Kind,
     *,
-    actor: AbstractBaseUser,
+    actor: User,
     now: datetime,
     reason: str = "",
-    second_person: AbstractBaseUser | None = None,
+    second_person: User | None = None,
     parameters: dict[str, Any] | None = None,
 ) -> Order:
     """Record what a named person commands; the move that follows points to it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F, Max, Q
+from django.db.models import F, Max, Q, QuerySet
 
 from fleet.lifecycle import State
 from rollouts import planning
@@ -30,11 +30,7 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
     Canaries are the wave's units in the drawn order; control is every other unit that has not
     been treated. An empty wave is skipped and says so.
     """
-    untreated = list(
-        Assignment.objects.filter(rollout=wave.rollout, wave=None)
-        .exclude(machine__state=State.RETIRED)
-        .order_by("stratum", "position", "machine_name")
-    )
+    untreated = list(_untreated(wave).order_by("stratum", "position", "machine_name"))
     is_release = wave.kind == Wave.Kind.RELEASE
     canaries = [place for place in untreated if is_release or place.planned_wave == wave.number]
     if not canaries:
@@ -43,9 +39,10 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
     chosen = {place.pk for place in canaries}
     controls = [] if is_release else [p for p in untreated if p.pk not in chosen]
     blocks = _create_blocks(wave, canaries, controls)
-    Assignment.objects.filter(pk__in=_subquery(wave, canaries, is_release=is_release)).update(
-        wave=wave
-    )
+    treated = _untreated(wave)
+    if not is_release:
+        treated = treated.filter(planned_wave=wave.number)
+    Assignment.objects.filter(pk__in=treated.values("pk")).update(wave=wave)
     first_look = None if is_release else now + _look_interval(wave)
     move_wave(
         wave, WaveTrigger.START, cause=cause, now=now, started_at=now, next_look_at=first_look
@@ -53,12 +50,11 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
     _start_block(blocks[0], cause=cause, now=now)
 
 
-def _subquery(wave: Wave, canaries: list[Assignment], *, is_release: bool) -> "object":
-    """Name the treated rows by a condition, not by a list of ids that grows with the fleet."""
-    rows = Assignment.objects.filter(rollout=wave.rollout, wave=None).exclude(
+def _untreated(wave: Wave) -> QuerySet[Assignment]:
+    """Return who is still on the old bundle, by a condition instead of a list of ids."""
+    return Assignment.objects.filter(rollout=wave.rollout, wave=None).exclude(
         machine__state=State.RETIRED
     )
-    return (rows if is_release else rows.filter(planned_wave=wave.number)).values("pk")
 
 
 def _create_blocks(
