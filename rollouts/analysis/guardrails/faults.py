@@ -73,10 +73,10 @@ class FaultTrack:
         return cls(
             guardrail=guardrail,
             run=run,
-            raw=counts_at(events, unit=unit, units=units, as_of=as_of),
+            raw=counts_at(events, unit=unit, units=units, as_of=as_of) * run.exposure.is_present,
             count=counts_at(counted, unit=unit, units=units, as_of=as_of),
             day_count=counts_at(first_of_day(counted), unit=unit, units=units, as_of=as_of),
-            has_event=hits > 0,
+            has_event=(hits > 0) & run.exposure.is_present[unit],
             family_takes_out=cls._takes_out(guardrail, run),
             margin=cls._margin(guardrail, run),
         )

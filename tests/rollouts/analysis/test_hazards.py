@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_z_falls_as_the_tested_ratio_rises(model):
 
     z = [found.z(ratio) for ratio in np.geomspace(0.05, 50, 60)]
 
-    assert all(a > b for a, b in zip(z, z[1:], strict=False))
+    assert all(a > b for a, b in pairwise(z))
 
 
 def test_the_unit_of_exposure_never_changes_a_score():
