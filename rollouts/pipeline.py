@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from fleet import selectors as fleet_selectors
 from rollouts import aggregation, policies, selectors
 from rollouts.analysis import judge, proportions, spending
+from rollouts.analysis.pauses import Pause, without_pauses
 from rollouts.analysis.samples import Samples
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.analysis.wave import Look, WavePlan, WaveState
@@ -37,7 +38,7 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
     What had happened by `as_of` is judged from the rows that had arrived by `now`.
     """
     policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
-    samples = aggregation.samples_for(wave, as_of=as_of, arrived_by=now)
+    samples = samples_at(wave, as_of=as_of, now=now)
     plan = wave_plan(wave)
     look = look_at(wave, samples, as_of=as_of)
     # Before the clock of the first block starts there is no evidence to carry along.
@@ -60,6 +61,18 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
     )
 
 
+def samples_at(wave: Wave, *, as_of: datetime, now: datetime) -> Samples:
+    """Return what is known of the wave at the cutoff, with the time of pauses cut out."""
+    samples = aggregation.samples_for(wave, as_of=as_of, arrived_by=now)
+    return without_pauses(
+        samples,
+        [
+            Pause((start - samples.origin).total_seconds(), (end - samples.origin).total_seconds())
+            for start, end in selectors.pauses(wave.rollout)
+        ],
+    )
+
+
 def look_at(wave: Wave, samples: Samples, *, as_of: datetime) -> Look:
     """Return how much of the window, and of its extension, has passed at the cutoff."""
     elapsed = extended = 0.0
@@ -70,7 +83,7 @@ def look_at(wave: Wave, samples: Samples, *, as_of: datetime) -> Look:
             extended = _share(as_of - wave.window_end, wave.extension_end - wave.window_end)
     return Look(
         number=wave.looks + 1,
-        as_of_seconds=(as_of - samples.origin).total_seconds(),
+        as_of_seconds=samples.as_of_seconds,
         elapsed=elapsed,
         extension_elapsed=extended,
     )

@@ -83,6 +83,19 @@ def waves_of(rollout: Rollout) -> QuerySet[Wave]:
     return rollout.waves.order_by("number")
 
 
+def pauses(rollout: Rollout) -> list[tuple[datetime, datetime]]:
+    """Return the rollout's pauses that are over, in order."""
+    moves = rollout.transitions.filter(wave=None).order_by("pk").values_list("new_status", "at")
+    over, began = [], None
+    for status, at in moves:
+        if status == Status.PAUSED and began is None:
+            began = at
+        elif status != Status.PAUSED and began is not None:
+            over.append((began, at))
+            began = None
+    return over
+
+
 def decisions_of(rollout: Rollout) -> QuerySet[Decision]:
     """Return the decisions, newest first."""
     return rollout.decisions.select_related("wave", "evaluation").order_by("-pk")

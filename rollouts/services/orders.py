@@ -44,7 +44,7 @@ def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") ->
     if wave is not None and wave.status == WaveStatus.HALTED:
         reopen(wave, cause=order, now=now)
     elif wave is not None:
-        shift_clock(wave, by=now - _paused_at(rollout))
+        shift_clock(wave, paused_at=_paused_at(rollout), now=now)
     move(rollout, Trigger.RESUME, cause=order, now=now, due_at=now)
     return order
 

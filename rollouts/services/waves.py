@@ -203,8 +203,11 @@ def extend_window(wave: Wave, *, now: datetime) -> None:
     wave.refresh_from_db()
 
 
-def shift_clock(wave: Wave, *, by: timedelta) -> None:
-    """Move what is still to come by the length of a pause, so that the window keeps its length."""
+def shift_clock(wave: Wave, *, paused_at: datetime, now: datetime) -> None:
+    """Move what is still to come by the part of a pause that fell into the window."""
+    if wave.clock_start is None or now <= wave.clock_start:
+        return
+    by = now - max(paused_at, wave.clock_start)
     Wave.objects.filter(pk=wave.pk).update(
         window_end=F("window_end") + by,
         extension_end=F("extension_end") + by,

@@ -1,11 +1,12 @@
 """Whole rollouts over a fake fleet: who is flashed, what a failure does, what a halt does."""
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
 from fleet.models import FirmwareRecord, Machine, StateChange
-from rollouts import selectors, services, tasks
+from rollouts import pipeline, selectors, services, tasks
 from rollouts.models import Attempt, Decision, Membership, Order, Rollout, Transition
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
@@ -266,3 +267,23 @@ def test_evidence_before_an_override_does_not_count_again(
     assert wave.clock_start == driver.now > old.clock_start
     assert "state" not in wave.judge_state
     assert wave.evaluations.count() == old.evaluations.count() > 0
+
+
+def test_what_happens_in_a_pause_is_no_evidence(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(fake_fleet)
+    driver.run(rollout, hours=12)
+    operator = make_user()
+    services.pause(rollout, actor=operator, now=driver.now)
+    paused = driver.now
+    driver.now += timedelta(hours=5)
+    services.resume(rollout, actor=operator, now=driver.now)
+    wave = selectors.waves_of(rollout)[0]
+    later = driver.now + timedelta(hours=1)
+
+    samples = pipeline.samples_at(wave, as_of=later, now=later)
+
+    assert selectors.pauses(rollout) == [(paused, driver.now)]
+    passed = later - wave.clock_start - timedelta(hours=5)
+    assert samples.as_of_seconds == passed.total_seconds()
+    look = pipeline.look_at(wave, samples, as_of=later)
+    assert look.elapsed == pytest.approx(passed / timedelta(hours=48))
