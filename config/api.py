@@ -51,7 +51,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
 }
 
 
-def problem_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
+def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Answer a problem document, or None for an error that nobody foresaw."""
     if found := known_problem(error):
         status, code = found

@@ -10,11 +10,11 @@ class CursorPagination(pagination.CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 1000
 
-    def get_page_size(self, request: Request) -> int:
+    def get_page_size(self, request: Request) -> int | None:
         """The asked size; one out of range is refused, since a shorter page looks like all."""
         asked = request.query_params.get(self.page_size_query_param)
         if asked is None:
-            return int(self.page_size)
+            return self.page_size
         if not (asked.isascii() and asked.isdigit() and 1 <= int(asked) <= self.max_page_size):
             raise ValidationError(
                 {"page_size": f"{asked!r} is not a whole number from 1 to {self.max_page_size}"}

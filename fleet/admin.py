@@ -12,6 +12,7 @@ from django.contrib.auth.admin import UserAdmin as PlainUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 from knox.models import AuthToken
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -322,9 +323,10 @@ class FirmwareBundleAdmin(ConfigAdmin):
 
     @admin.action(description="Approve the selected drafts", permissions=("change",))
     def approve(self, request: HttpRequest, queryset: QuerySet[FirmwareBundle]) -> None:
+        approver = get_object_or_404(User, username=request.user.get_username())
         for bundle in queryset:
             try:
-                services.approve_bundle(bundle, approver=request.user, now=clock.now())
+                services.approve_bundle(bundle, approver=approver, now=clock.now())
             except FleetError as error:
                 self.message_user(request, f"{bundle}: {error}", messages.ERROR)
             else:

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import AppConfig
-from django.contrib.auth.models import AbstractBaseUser, Group, Permission
+from django.contrib.auth.models import (
+    AbstractBaseUser,
+    AnonymousUser,
+    Group,
+    Permission,
+    PermissionsMixin,
+)
 
 from rollouts.lifecycle import WaveStatus
 from rollouts.models import Order, Rollout
@@ -63,9 +69,9 @@ def permission_for(kind: Order.Kind, rollout: Rollout) -> str:
     return OVERRIDE if is_past_verdict else NEEDED[kind]
 
 
-def may_order(user: AbstractBaseUser, kind: Order.Kind, rollout: Rollout) -> bool:
+def may_order(user: AbstractBaseUser | AnonymousUser, kind: Order.Kind, rollout: Rollout) -> bool:
     """True if this person may give this order on this rollout."""
-    return bool(user.is_active and user.has_perm(permission_for(kind, rollout)))  # type: ignore[attr-defined]
+    return isinstance(user, PermissionsMixin) and user.has_perm(permission_for(kind, rollout))
 
 
 def create_groups(sender: AppConfig, **_: Any) -> None:

@@ -42,7 +42,7 @@ PAGE_SIZE = 50
 MOST_ON_HOME = 20
 MOST_IN_TIMELINE = 100
 
-COMMANDS: Mapping[Order.Kind, Callable[..., Order]] = {
+COMMANDS: Mapping[Order.Kind, Callable[..., Order | None]] = {
     Order.Kind.SUBMIT: services.submit,
     Order.Kind.APPROVE: services.approve,
     Order.Kind.DENY: services.deny,
@@ -343,7 +343,7 @@ def give_order(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
     form = OrderForm(request.POST, kind=order_kind)
     if not form.is_valid():
         for field, errors in form.errors.items():
-            messages.error(request, f"{field}: {' '.join(errors)}")
+            messages.error(request, f"{field}: {' '.join(map(str, errors))}")
         return redirect("rollouts:detail", pk=pk)
     command(rollout, actor=request.user, now=clock.now(), **form.given())
     hint(tasks.evaluate, rollout.pk)
@@ -365,5 +365,5 @@ def triage(request: HttpRequest, pk: int, attempt_pk: int) -> HttpResponse:
         hint(tasks.evaluate, pk)
         messages.success(request, _("{machine} is triaged").format(machine=attempt.machine))
     else:
-        messages.error(request, " ".join(form.errors["outcome"]))
+        messages.error(request, " ".join(map(str, form.errors["outcome"])))
     return redirect("rollouts:detail", pk=pk)

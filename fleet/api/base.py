@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
+from django.contrib.auth.models import User
 from django.utils.dateparse import parse_datetime
+from django_filters import FilterSet
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.exceptions import ErrorDetail, NotAuthenticated, ValidationError
 from rest_framework.permissions import BasePermission, DjangoModelPermissions
 from rest_framework.request import Request
 from rest_framework.viewsets import GenericViewSet
@@ -104,10 +106,18 @@ def needs(permission: str) -> type[BasePermission]:
     return Needs
 
 
+def person(request: Request) -> User:
+    """Who asks: somebody, once the permissions have been checked."""
+    if not isinstance(request.user, User):
+        raise NotAuthenticated
+    return request.user
+
+
 class StrictViewSet(GenericViewSet):
     """A view set that refuses unknown names in the query string."""
 
     permission_classes: ClassVar = [ModelPermissions]
+    filterset_class: type[FilterSet] | None = None
     #: Names that an action understands beyond its filters and its pages.
     query_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     #: Actions besides `list` that hand out pages.
@@ -127,14 +137,14 @@ class StrictViewSet(GenericViewSet):
         refused |= {
             name: ErrorDetail("empty; leave the filter out to select all", code="empty_filter")
             for name, value in request.query_params.items()
-            if name in accepted and not value.strip()
+            if name in accepted and not str(value).strip()
         }
         if refused:
             raise ValidationError(refused)
 
     def accepted_names(self) -> set[str]:
         names = set(self.query_names.get(self.action, ()))
-        if self.action == "list" and getattr(self, "filterset_class", None):
+        if self.action == "list" and self.filterset_class is not None:
             names |= set(self.filterset_class.base_filters)
         if self.action == "list" or self.action in self.paged_actions:
             names |= {"cursor", "page_size"}

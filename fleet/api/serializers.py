@@ -113,13 +113,18 @@ class EmptySerializer(StrictSerializer):
 # --- telemetry ----------------------------------------------------------------------------------
 
 
-class BatchSerializer(StrictSerializer):
-    """The envelope of a batch; its records are checked one by one when they are stored."""
+class EnvelopeSerializer(StrictSerializer):
+    """Around the records of a batch."""
 
-    source = serializers.CharField(max_length=100, help_text="who reports")
+    source = serializers.CharField(max_length=100, help_text="who reports")  # type: ignore[assignment]
     key = serializers.CharField(
         max_length=200, help_text="names this delivery; sending it again changes nothing"
     )
+
+
+class BatchSerializer(EnvelopeSerializer):
+    """A batch as it is taken: its records are checked one by one when they are stored."""
+
     records = serializers.ListField(
         child=serializers.DictField(), min_length=1, max_length=MOST_RECORDS
     )
@@ -165,16 +170,28 @@ class RecoveryReportSerializer(StrictSerializer):
     source_key = serializers.CharField(required=False)
 
 
-class FaultBatchSerializer(BatchSerializer):
-    records = FaultReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+class FaultBatchSerializer(EnvelopeSerializer):
+    """A batch as the schema describes it."""
+
+    records = serializers.ListField(
+        child=FaultReportSerializer(), min_length=1, max_length=MOST_RECORDS
+    )
 
 
-class ObservationBatchSerializer(BatchSerializer):
-    records = ObservationReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+class ObservationBatchSerializer(EnvelopeSerializer):
+    """A batch as the schema describes it."""
+
+    records = serializers.ListField(
+        child=ObservationReportSerializer(), min_length=1, max_length=MOST_RECORDS
+    )
 
 
-class RecoveryBatchSerializer(BatchSerializer):
-    records = RecoveryReportSerializer(many=True, min_length=1, max_length=MOST_RECORDS)
+class RecoveryBatchSerializer(EnvelopeSerializer):
+    """A batch as the schema describes it."""
+
+    records = serializers.ListField(
+        child=RecoveryReportSerializer(), min_length=1, max_length=MOST_RECORDS
+    )
 
 
 class RefusalSerializer(StrictSerializer):
@@ -189,7 +206,7 @@ class RefusalSerializer(StrictSerializer):
 class BatchResultSerializer(StrictSerializer):
     """What became of a batch, record by record."""
 
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     key = serializers.CharField()
     accepted = serializers.IntegerField()
     duplicates = serializers.IntegerField()

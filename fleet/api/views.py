@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 from django.db.models import Prefetch, QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from knox.auth import TokenAuthentication
 from knox.models import AuthToken
 from rest_framework import mixins
-from rest_framework.authentication import BasicAuthentication
+from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.decorators import action
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.settings import api_settings
 from rest_framework.status import HTTP_201_CREATED
 from rest_framework.views import APIView
 
 from fleet import clock, selectors, services
 from fleet.adapters import Report
 from fleet.api import filters
-from fleet.api.base import StrictViewSet, needs
+from fleet.api.base import StrictViewSet, needs, person
 from fleet.api.serializers import (
     BatchResultSerializer,
     BatchSerializer,
@@ -111,7 +111,9 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         """Draft a bundle."""
         body = NewBundleSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        bundle = services.create_bundle(**body.validated_data, author=request.user, now=clock.now())
+        bundle = services.create_bundle(
+            **body.validated_data, author=person(request), now=clock.now()
+        )
         return Response(BundleSerializer(bundle).data, status=HTTP_201_CREATED)
 
     @extend_schema(request=EmptySerializer, responses=BundleSerializer)
@@ -124,7 +126,7 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         """Freeze a draft and let rollouts use it; its author may not do this."""
         bundle = self.get_object()
         EmptySerializer(data=request.data).is_valid(raise_exception=True)
-        services.approve_bundle(bundle, approver=request.user, now=clock.now())
+        services.approve_bundle(bundle, approver=person(request), now=clock.now())
         return Response(BundleSerializer(self.get_object()).data)
 
     @extend_schema(request=EmptySerializer, responses=BundleSerializer)
@@ -137,7 +139,7 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         """Take a bundle back: no rollout may start with it."""
         bundle = self.get_object()
         EmptySerializer(data=request.data).is_valid(raise_exception=True)
-        services.withdraw_bundle(bundle, actor=request.user, now=clock.now())
+        services.withdraw_bundle(bundle, actor=person(request), now=clock.now())
         return Response(BundleSerializer(self.get_object()).data)
 
 
@@ -159,7 +161,7 @@ class BatchView(APIView):
             source=source,
             key=key,
             now=clock.now(),
-            sender=request.user,
+            sender=person(request),
         )
         answer = {
             "source": source,
@@ -210,7 +212,8 @@ class TokenViewSet(mixins.ListModelMixin, mixins.DestroyModelMixin, StrictViewSe
     queryset = AuthToken.objects.none()
     serializer_class = TokenSerializer
     authentication_classes: ClassVar = [
-        *api_settings.DEFAULT_AUTHENTICATION_CLASSES,
+        TokenAuthentication,
+        SessionAuthentication,
         BasicAuthentication,
     ]
     permission_classes: ClassVar = [IsAuthenticated]
@@ -228,7 +231,7 @@ class TokenViewSet(mixins.ListModelMixin, mixins.DestroyModelMixin, StrictViewSe
         body.is_valid(raise_exception=True)
         hours = body.validated_data.get("hours")
         row, token = AuthToken.objects.create(
-            user=request.user, expiry=timedelta(hours=hours) if hours else None
+            user=person(request), expiry=timedelta(hours=hours) if hours else None
         )
         answer = {
             "token": token,

@@ -1,7 +1,7 @@
 """Rollouts, their evidence and the bodies of orders, as the API shows and takes them."""
 
 import base64
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib.auth import get_user_model
 from rest_framework import serializers
@@ -149,7 +149,7 @@ class NeedsReasonSerializer(StrictSerializer):
 class PersonField(serializers.SlugRelatedField):
     """A person by user name."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         people = get_user_model().objects.filter(is_active=True)
         super().__init__("username", queryset=people, **options)
 

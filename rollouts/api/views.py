@@ -16,7 +16,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.status import HTTP_201_CREATED
 
 from fleet import clock
-from fleet.api.base import StrictViewSet, needs
+from fleet.api.base import StrictViewSet, needs, person
 from fleet.hints import hint
 from rollouts import roles, services, tasks
 from rollouts.api import filters
@@ -81,7 +81,7 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         body.is_valid(raise_exception=True)
         fields = body.validated_data
         rollout = services.create_draft(
-            document=fields.pop("plan", {}), author=request.user, now=clock.now(), **fields
+            document=fields.pop("plan", {}), author=person(request), now=clock.now(), **fields
         )
         return Response(RolloutSerializer(rollout).data, status=HTTP_201_CREATED)
 
@@ -161,12 +161,12 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         """Say that somebody has looked at novel signatures; only then does widening go on."""
         return self.give(services.acknowledge)
 
-    def give(self, command: Callable[..., Order]) -> Response:
+    def give(self, command: Callable[..., Order | None]) -> Response:
         """Parse, command, answer with the order; the hint only saves waiting for the sweep."""
         rollout = self.get_object()  # asks for the permission, before anything is said of the body
         body = self.get_serializer(data=self.request.data)
         body.is_valid(raise_exception=True)
-        given = command(rollout, actor=self.request.user, now=clock.now(), **body.validated_data)
+        given = command(rollout, actor=person(self.request), now=clock.now(), **body.validated_data)
         hint(tasks.evaluate, rollout.pk)
         return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
 
