@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 RUN = $(PYTHON) -m
 MANAGE = $(PYTHON) manage.py
 
-.PHONY: check lint style format types contracts migrations schema test slow demo up lock
+.PHONY: check lint style format types contracts migrations schema test slow demo up lock screenshots
 
 check: lint test          ## everything
 
@@ -38,6 +38,9 @@ slow:                     ## what takes minutes and is left out by default
 
 demo:
 	$(MANAGE) demo
+
+screenshots:              ## docs/images from the database that the demo left
+	$(RUN) tests.browser.screenshots
 
 up:
 	$(MANAGE) up
