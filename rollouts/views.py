@@ -142,7 +142,7 @@ def index(request: HttpRequest) -> HttpResponse:
             raise Http404(f"no status is called {status!r}; there are {', '.join(Status)}")
         rows = rows.filter(status=status)
     listing = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"title": _("Rollouts"), "listing": listing, "statuses": Status, "status": status}
+    context = {"title": _("Rollouts"), "listing": listing, "statuses": list(Status), "status": status}
     return page(request, "rollouts/index.html", context)
 
 

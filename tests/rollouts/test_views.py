@@ -294,6 +294,7 @@ def test_the_list_is_narrowed_by_a_status_and_refuses_one_that_does_not_exist():
     rows.draft(name="first draft")
     client = client_of("viewer")
 
+    assert 'href="?status=draft"' in client.get("/rollouts/").content.decode()
     assert "first draft" in client.get("/rollouts/?status=draft").content.decode()
     assert "first draft" not in client.get("/rollouts/?status=halted").content.decode()
     assert client.get("/rollouts/?status=bogus").status_code == 404
