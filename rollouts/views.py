@@ -142,7 +142,12 @@ def index(request: HttpRequest) -> HttpResponse:
             raise Http404(f"no status is called {status!r}; there are {', '.join(Status)}")
         rows = rows.filter(status=status)
     listing = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"title": _("Rollouts"), "listing": listing, "statuses": list(Status), "status": status}
+    context = {
+        "title": _("Rollouts"),
+        "listing": listing,
+        "statuses": list(Status),
+        "status": status,
+    }
     return page(request, "rollouts/index.html", context)
 
 
@@ -309,7 +314,7 @@ def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
         return
     is_observed = wave.status in (WaveStatus.OBSERVING, WaveStatus.HELD)
     latest = wave.decisions.order_by("-pk").first()
-    if wave.status == WaveStatus.HELD or (is_observed and is_advice(latest)):
+    if wave.status == WaveStatus.HELD or (is_observed and selectors.advised_widen(wave)):
         yield Order.Kind.ADVANCE
     if wave.status in (WaveStatus.OBSERVING, WaveStatus.SETTLING) and not wave.is_extended:
         yield Order.Kind.EXTEND

@@ -71,6 +71,13 @@ class ZonedDateTimeField(serializers.DateTimeField):
         return super().to_internal_value(value)
 
 
+class QueryTimeField(ZonedDateTimeField):
+    """The same in an address, where an unescaped + reads as a blank."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        return super().to_internal_value(str(value).replace(" ", "+"))
+
+
 def is_naive(text: str) -> bool:
     """True for a time that can be read but carries no zone."""
     try:
@@ -120,8 +127,6 @@ class StrictViewSet(GenericViewSet):
     filterset_class: type[FilterSet] | None = None
     #: Names that an action understands beyond its filters and its pages.
     query_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    #: Actions besides `list` that hand out pages.
-    paged_actions: ClassVar[tuple[str, ...]] = ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -146,7 +151,7 @@ class StrictViewSet(GenericViewSet):
         names = set(self.query_names.get(self.action, ()))
         if self.action == "list" and self.filterset_class is not None:
             names |= set(self.filterset_class.base_filters)
-        if self.action == "list" or self.action in self.paged_actions:
+        if self.action == "list":
             names |= {"cursor", "page_size"}
         return names
 
@@ -155,9 +160,7 @@ class StrictViewSet(GenericViewSet):
         text = self.request.query_params.get("as_of")
         if text is None:
             return default
-        field = ZonedDateTimeField()
         try:
-            # An unescaped + in an address reads as a blank.
-            return field.run_validation(text.replace(" ", "+"))
+            return QueryTimeField().run_validation(text)
         except ValidationError as error:
             raise ValidationError({"as_of": error.detail}) from error

@@ -4,7 +4,12 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from fleet.api.base import StrictModelSerializer, StrictSerializer, ZonedDateTimeField
+from fleet.api.base import (
+    QueryTimeField,
+    StrictModelSerializer,
+    StrictSerializer,
+    ZonedDateTimeField,
+)
 from fleet.models import (
     FaultSignature,
     FirmwareBundle,
@@ -39,12 +44,48 @@ class VersionsSerializer(StrictSerializer):
     )
 
 
-class FirmwareRecordSerializer(StrictModelSerializer):
-    """One entry of the version history."""
+class IntervalSerializer(StrictSerializer):
+    """One version of one component, from when to when."""
 
-    class Meta:
-        model = FirmwareRecord
-        exclude: ClassVar = ["machine"]
+    kind = serializers.CharField()
+    slot = serializers.CharField()
+    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
+    version = serializers.CharField()
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True, help_text="null: it still is so")
+    source = serializers.CharField()  # type: ignore[assignment]
+    is_disputed = serializers.BooleanField()
+
+
+class HistorySerializer(StrictSerializer):
+    """The version history of a machine, as it was known at one time."""
+
+    machine = serializers.CharField()
+    as_of = serializers.DateTimeField()
+    intervals = IntervalSerializer(many=True)
+
+
+class RunQuerySerializer(StrictSerializer):
+    """Which component, which version, and when."""
+
+    kind = serializers.CharField(help_text="kind of the component, such as gpu")
+    version = serializers.CharField()
+    start = QueryTimeField(help_text="RFC 3339 with zone")
+    end = QueryTimeField(help_text="RFC 3339 with zone, not included")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["end"] <= attrs["start"]:
+            raise serializers.ValidationError({"end": "is not after start"})
+        return attrs
+
+
+class RunSerializer(StrictSerializer):
+    """A machine that ran the version, from when to when."""
+
+    machine = serializers.CharField()
+    slot = serializers.CharField()
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True, help_text="null: it still does")
 
 
 class PlatformSerializer(StrictModelSerializer):

@@ -14,6 +14,7 @@ router.register("tokens", views.TokenViewSet, basename="token")
 
 urlpatterns = [
     *router.urls,
+    path("firmware/runs", views.RunView.as_view(), name="firmware-runs"),
     path("telemetry/faults", views.FaultBatchView.as_view(), name="telemetry-faults"),
     path(
         "telemetry/observations",

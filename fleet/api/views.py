@@ -27,7 +27,7 @@ from fleet.api.serializers import (
     BundleSerializer,
     EmptySerializer,
     FaultBatchSerializer,
-    FirmwareRecordSerializer,
+    HistorySerializer,
     ImageSerializer,
     IssuedTokenSerializer,
     MachineSerializer,
@@ -36,6 +36,8 @@ from fleet.api.serializers import (
     ObservationBatchSerializer,
     PlatformSerializer,
     RecoveryBatchSerializer,
+    RunQuerySerializer,
+    RunSerializer,
     TokenSerializer,
     VersionsSerializer,
 )
@@ -55,7 +57,6 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVie
     lookup_field = "name"
     lookup_value_regex = "[^/]+"
     query_names: ClassVar = {"versions": ("as_of",), "history": ("as_of",)}
-    paged_actions: ClassVar = ("history",)
 
     @extend_schema(parameters=[AS_OF], responses=VersionsSerializer)
     @action(detail=True, filterset_class=None, pagination_class=None)
@@ -67,14 +68,28 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVie
         answer = {"machine": machine.name, "as_of": at, "versions": versions}
         return Response(VersionsSerializer(answer).data)
 
-    @extend_schema(parameters=[AS_OF], responses=FirmwareRecordSerializer(many=True))
-    @action(detail=True, filterset_class=None)
+    @extend_schema(parameters=[AS_OF], responses=HistorySerializer)
+    @action(detail=True, filterset_class=None, pagination_class=None)
     def history(self, request: Request, name: str) -> Response:
-        """The version history, newest first; each entry holds until the next of its kind."""
+        """The version history up to one time: component by component, oldest first."""
+        machine = self.get_object()
         at = self.asked_time(default=clock.now())
-        records = self.get_object().firmware.filter(since__lte=at)
-        page = self.paginate_queryset(records)
-        return self.get_paginated_response(FirmwareRecordSerializer(page, many=True).data)
+        intervals = selectors.history(machine, as_of=at)
+        answer = {"machine": machine.name, "as_of": at, "intervals": intervals}
+        return Response(HistorySerializer(answer).data)
+
+
+class RunView(APIView):
+    """Which machines ran a version at some time: whom an advisory concerns."""
+
+    permission_classes: ClassVar = [IsAuthenticated, needs("fleet.view_firmwarerecord")]
+
+    @extend_schema(parameters=[RunQuerySerializer], responses=RunSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """Every machine that ran the version between start and end, disputed ones too."""
+        query = RunQuerySerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        return Response(RunSerializer(selectors.who_ran(**query.validated_data), many=True).data)
 
 
 class PlatformViewSet(mixins.ListModelMixin, StrictViewSet):

@@ -246,18 +246,56 @@ def test_versions_are_those_of_the_asked_time():
     assert after["versions"]["nic"] == "2.0"
 
 
-def test_history_holds_what_was_known_by_then_newest_first():
+def test_history_holds_what_was_known_by_then():
     machine = make_machine("gpu-17")
     for number in range(3):
         make_firmware_record(
             machine, kind="nic", version=f"{number}.0", since=NOW + timedelta(days=number)
         )
 
-    rows = client_of("viewer").get(
+    answer = client_of("viewer").get(
         "/api/v1/machines/gpu-17/history", {"as_of": "2026-03-03T13:00:00Z"}
     )
 
-    assert [row["version"] for row in rows.json()["results"]] == ["1.0", "0.0"]
+    assert [(row["version"], row["until"]) for row in answer.json()["intervals"]] == [
+        ("0.0", "2026-03-03T12:00:00Z"),
+        ("1.0", None),
+    ]
+
+
+def test_an_advisory_finds_the_machines_that_ran_a_version():
+    for name, version in (("gpu-1", "1.0"), ("gpu-2", "2.0"), ("gpu-3", "1.0")):
+        make_firmware_record(make_machine(name), kind="nic", version=version, since=NOW)
+
+    rows = client_of("viewer").get(RUNS)
+
+    assert [row["machine"] for row in rows.json()] == ["gpu-1", "gpu-3"]
+
+
+RUNS = (
+    "/api/v1/firmware/runs?kind=nic&version=1.0"
+    "&start=2026-03-01T00:00:00Z&end=2026-03-05T00:00:00+01:00"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        (RUNS.replace("version=1.0", ""), "version"),
+        (RUNS.replace("2026-03-05", "2026-02-01"), "end"),
+        (RUNS.replace("03-01T00:00:00Z", "03-01T00:00:00"), "start"),
+        (RUNS + "&rakc=r1", "rakc"),
+    ],
+)
+def test_a_search_for_runs_names_what_is_wrong_with_it(query: str, field: str):
+    response = client_of("viewer").get(query)
+
+    assert response.status_code == 400
+    assert list(fields_of(response)) == [field]
+
+
+def test_a_search_for_runs_needs_the_right_to_view():
+    assert client_of().get(RUNS).status_code == 403
 
 
 @pytest.mark.parametrize("text", ["2026-03-02T13:00:00", "yesterday", "2026-02-31T00:00:00Z", ""])
