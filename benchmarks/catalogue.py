@@ -54,7 +54,7 @@ def _power(cell: Cell, percent: float, *, short: int = 0) -> Entry:
     return Entry(cell, Role.POWER, percent / 100, in_short=short)
 
 
-SHORT = 80
+SHORT = 60
 """Replications of a cell in the short form."""
 
 NULLS = (
@@ -91,6 +91,8 @@ ENGINE_NULLS = (
     _null(Cell(policy="engine", size="8+32")),
     _null(Cell(policy="engine", dropouts="both", exposure="uneven", fractions="unequal")),
     _null(Cell(policy="engine", extension=True)),
+    _null(Cell(policy="engine", size="400", waves=(1, 3, 8)), short=SHORT // 3),
+    _null(Cell(policy="engine", size="400", waves=(1, 3, 8), shocks=0.2, bursts=2.0, drop=0.01)),
     Entry(Cell(policy="engine", dropouts="canary"), Role.SHOWN, in_short=SHORT // 4),
 )
 
@@ -148,7 +150,7 @@ _SHORT_POWER = {("64+256", 0.2, 2), ("64+256", 0.2, 3), ("64+256", 0.05, 3), ("2
 POWERS = (
     *(
         _power(
-            Cell(size=size, rate=rate, ratio=float(ratio)),
+            Cell(size=size, rate=rate, ratio=float(ratio), history=True),
             percent,
             short=SHORT if (size, rate, ratio) in _SHORT_POWER else 0,
         )
@@ -160,8 +162,11 @@ POWERS = (
 )
 
 SHOWN = (
-    Entry(Cell(ratio=2.0, history=True), Role.SHOWN, in_short=SHORT),
-    Entry(Cell(ratio=2.0, rate=0.05, history=True), Role.SHOWN),
+    Entry(Cell(ratio=2.0), Role.SHOWN, in_short=SHORT),
+    Entry(Cell(ratio=2.0, rate=0.05), Role.SHOWN),
+    Entry(Cell(ratio=3.0, rate=0.02), Role.SHOWN),
+    Entry(Cell(ratio=1.5), Role.SHOWN),
+    Entry(Cell(ratio=1.5, rate=0.05, size="256+1024"), Role.SHOWN),
     Entry(Cell(ratio=3.0, onset_hours=24.0), Role.SHOWN),
     Entry(Cell(ratio=10.0, rate=0.05), Role.SHOWN),
     Entry(Cell(ratio=2.0, spill_over=0.5), Role.SHOWN),
@@ -179,6 +184,7 @@ SHOWN = (
     Entry(Cell(policy="engine", install=0.2), Role.SHOWN),
     Entry(Cell(policy="engine", silence=0.1), Role.SHOWN),
     Entry(Cell(policy="engine", ratio=1.5, drop=0.01), Role.SHOWN),
+    Entry(Cell(policy="engine", size="400", waves=(1, 3, 8), ratio=3.0), Role.SHOWN),
 )
 
 ENTRIES: tuple[Entry, ...] = NULLS + ENGINE_NULLS + MARGINS + POWERS + SHOWN

@@ -23,6 +23,7 @@ SIZES: Mapping[str, Size] = {
     "64+1024": Size(16, 4, 64),
     "100+400": Size(25, 4, 16),
     "500+500": Size(25, 20, 20),
+    "400": Size(20, 12, 8),
 }
 
 
@@ -70,6 +71,8 @@ class Cell:
         The judge is given the faults of the 14 days before as a covariate.
     halts : bool
         False: the guardrail only reports, so that non-inferiority is measured alone.
+    waves : tuple of int
+        Canaries of each job in every wave of a whole rollout; empty: one wave.
     """
 
     policy: str = "faults"
@@ -96,6 +99,7 @@ class Cell:
     silence: float = 0.0
     history: bool = False
     halts: bool = True
+    waves: tuple[int, ...] = ()
     days: float = 3.0
 
     @property

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks import catalogue, judges
@@ -26,7 +27,7 @@ from benchmarks.statistics import (
     power_check,
     tally,
 )
-from benchmarks.waves import draw_wave
+from benchmarks.waves import Wave, draw_rollout, draw_wave
 
 RESULTS = Path(__file__).with_name("results")
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -52,16 +53,27 @@ def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
     blind: dict[str, int] = {}
     started = time.process_time()
     for replication in range(first, last):
-        wave = draw_wave(cell, replication)
-        found = judges.judge_all(wave, replication=replication, resamples=resamples)
+        waves, found = judged(cell, replication, resamples)
+        suffered = np.concatenate([[0.0], np.cumsum(np.concatenate([w.added for w in waves]))])
         for name, outcome in found.items():
             halts.setdefault(name, []).append(outcome.halt)
             widens.setdefault(name, []).append(outcome.widen)
-            until = outcome.halt if outcome.halt is not None else cell.hours
-            suffered = float(wave.excess[until - 1]) if cell.policy != "install" else 0.0
-            excess.setdefault(name, []).append(suffered)
+            until = suffered.size - 1 if outcome.halt is None else outcome.halt
+            excess.setdefault(name, []).append(float(suffered[until]))
             blind[name] = blind.get(name, 0) + outcome.blind_widens
     return Part(halts, widens, excess, blind, time.process_time() - started)
+
+
+def judged(
+    cell: Cell, replication: int, resamples: int
+) -> tuple[list[Wave], dict[str, judges.Outcome]]:
+    """The waves of one replication, and what every judge makes of them."""
+    if not cell.waves:
+        wave = draw_wave(cell, replication)
+        return [wave], judges.judge_all(wave, replication=replication, resamples=resamples)
+    waves = list(draw_rollout(cell, replication))
+    outcome = judges.coalmine_rollout(waves, replication=replication, resamples=resamples)
+    return waves, {"coalmine": outcome}
 
 
 def joined(parts: Sequence[Part]) -> dict[str, Tally]:

@@ -1,7 +1,7 @@
 """Every judge as a function of one wave: when does it halt, when does it let the wave widen?"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ALPHA = 0.05
+ALPHA_WAVES = 0.04
+"""Of a rollout's .05, what its waves share; the rest is for surveillance."""
 UNITS = 1_000_000
 
 
@@ -92,8 +94,9 @@ def looks_of(cell: Cell) -> list[Look]:
     ]
 
 
-def plan_of(cell: Cell, policy: Policy, *, alpha: float = ALPHA) -> WavePlan:
+def plan_of(wave: Wave, policy: Policy, *, alpha: float = ALPHA) -> WavePlan:
     """What the planner, who knows the fleet's rates from before, tells the judge of this wave."""
+    cell = wave.cell
     rate = cell.rate + 0.3 * cell.shocks
     fault_names = [g.name for g in policy.guardrails if g.metric is Metric.FAULTS]
     return WavePlan(
@@ -102,13 +105,13 @@ def plan_of(cell: Cell, policy: Policy, *, alpha: float = ALPHA) -> WavePlan:
         has_extension=cell.extension,
         is_extended=False,
         frozen_fault_rate=dict.fromkeys(fault_names, rate),
-        decidable=_decidable(cell, policy, rate) if cell.policy == "engine" else {},
+        decidable=_decidable(wave, policy, rate) if cell.policy == "engine" else {},
     )
 
 
-def _decidable(cell: Cell, policy: Policy, rate: float) -> dict[str, bool]:
-    shape = cell.shape
-    canaries, controls = shape.jobs * shape.canaries, shape.jobs * shape.controls
+def _decidable(wave: Wave, policy: Policy, rate: float) -> dict[str, bool]:
+    cell = wave.cell
+    canaries, controls = int(wave.is_canary.sum()), int((~wave.is_canary).sum())
     levels = [ni_level(policy.beta, c, has_extension=cell.extension) for c in CHECKPOINTS]
     bound = ni_bounds(levels, information=CHECKPOINTS)[-1]
     met = rate * cell.days
@@ -141,11 +144,30 @@ def coalmine(wave: Wave, *, replication: int, resamples: int, alpha: float = ALP
     evaluations, _ = judge.evaluate(
         wave.samples,
         policy,
-        plan_of(cell, policy, alpha=alpha),
+        plan_of(wave, policy, alpha=alpha),
         looks=looks_of(cell),
         state=judge.initial_state(wave.samples, policy),
     )
     return outcome_of(evaluations, is_single=cell.policy != "engine")
+
+
+def coalmine_rollout(waves: Iterable[Wave], *, replication: int, resamples: int) -> Outcome:
+    """A whole rollout by the error budget: a person advances it unless a wave is halted.
+
+    Hours count on over the windows; it has widened if its last wave has.
+    """
+    blind, widen, before = 0, None, 0
+    for wave in waves:
+        count = len(wave.cell.waves)
+        found = coalmine(
+            wave, replication=replication, resamples=resamples, alpha=ALPHA_WAVES / count
+        )
+        blind += found.blind_widens
+        if found.halt is not None:
+            return Outcome(before + found.halt, None, blind)
+        widen = None if found.widen is None else before + found.widen
+        before += wave.cell.hours
+    return Outcome(None, widen, blind)
 
 
 def outcome_of(evaluations: Sequence[LookEvaluation], *, is_single: bool) -> Outcome:

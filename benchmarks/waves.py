@@ -5,7 +5,8 @@ this one draws a whole window at once, because the benchmark needs thousands of 
 in hours since the window's start while drawing, in seconds in the samples.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -72,7 +73,6 @@ class Wave:
     events: Ints
     speed: Floats | None
     speed_before: Floats | None
-    truth: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_canary(self) -> Bools:
@@ -80,12 +80,11 @@ class Wave:
         return self.samples.units.is_canary[self.samples.machines.unit]
 
     @cached_property
-    def excess(self) -> Floats:
-        """Faults that the firmware has added by the end of each hour, expected, all canaries."""
-        first = int(self.cell.onset_hours)
-        hourly = self.expected[self.is_canary].sum(axis=0) * (self.cell.ratio - 1)
-        hourly[:first] = 0.0
-        return np.asarray(np.cumsum(hourly))
+    def added(self) -> Floats:
+        """Faults that the firmware is expected to add in each hour, all canaries together."""
+        late = np.arange(self.cell.hours) >= self.cell.onset_hours
+        hourly = self.expected[self.is_canary].sum(axis=0)
+        return np.asarray(hourly * (self.cell.ratio - 1) * late)
 
 
 def draw_fleet(rng: np.random.Generator, *, jobs: int, per_job: int, lemons: bool) -> Fleet:
@@ -123,6 +122,29 @@ def draw_wave(cell: Cell, replication: int) -> Wave:
         rng, jobs=shape.jobs, per_job=shape.canaries + shape.controls, lemons=cell.lemons
     )
     return wave_of(cell, fleet, assign(cell, fleet, rng), rng)
+
+
+def draw_rollout(cell: Cell, replication: int) -> Iterator[Wave]:
+    """The waves of one rollout: each in the order drawn at the start, against all untreated.
+
+    Machines keep what they are from wave to wave; each wave has a window of its own.
+    """
+    rng = generator(cell, replication)
+    jobs, canaries, controls = cell.shape
+    fleet = draw_fleet(rng, jobs=jobs, per_job=canaries + controls, lemons=cell.lemons)
+    place = np.concatenate([rng.permutation(canaries + controls) for _ in range(jobs)])
+    treated = 0
+    for count in cell.waves:
+        untreated = place >= treated
+        here = Fleet(
+            job=fleet.job[untreated],
+            multiplier=fleet.multiplier[untreated],
+            level=fleet.level[untreated],
+            job_level=fleet.job_level,
+            job_recovery=fleet.job_recovery,
+        )
+        yield wave_of(cell, here, place[untreated] < treated + count, rng)
+        treated += count
 
 
 def assign(cell: Cell, fleet: Fleet, rng: np.random.Generator) -> Bools:

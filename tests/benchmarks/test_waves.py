@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.cells import Cell
-from benchmarks.waves import HOUR, draw_wave
+from benchmarks.waves import HOUR, draw_rollout, draw_wave
 
 
 def canary_and_control_rates(cell, *, waves):
@@ -115,5 +115,14 @@ def test_excess_faults_are_what_bad_firmware_adds_after_its_onset():
     wave = draw_wave(Cell(ratio=3.0, onset_hours=24.0), 0)
     harmless = wave.expected[wave.is_canary].sum(axis=0)
 
-    assert wave.excess[23] == 0
-    assert wave.excess[-1] == pytest.approx(2 * harmless[24:].sum())
+    assert wave.added[:24].sum() == 0
+    assert wave.added.sum() == pytest.approx(2 * harmless[24:].sum())
+
+
+def test_a_rollout_treats_every_machine_once_and_compares_it_with_all_untreated():
+    cell = Cell(size="400", waves=(1, 3, 8))
+
+    waves = list(draw_rollout(cell, 0))
+
+    assert [int(w.is_canary.sum()) for w in waves] == [20, 60, 160]
+    assert [int((~w.is_canary).sum()) for w in waves] == [380, 320, 160]
