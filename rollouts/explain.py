@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollouts import selectors
+from rollouts.analysis.verdicts import Reason
 from rollouts.lifecycle import WAITING, Status, WaveStatus
 from rollouts.models import Rollout, Wave
 
@@ -86,20 +87,19 @@ def _by_wave(rollout: Rollout, wave: Wave) -> list[Condition]:
 
 
 def _by_advice(rollout: Rollout, wave: Wave) -> list[Condition]:
-    latest = wave.decisions.order_by("-pk").first()
-    if latest is None:
-        return []
-    if latest.kind == "widen" and rollout.mode != Rollout.Mode.AUTOMATIC:
+    advice = selectors.advised_widen(wave)
+    if advice is not None and rollout.mode != Rollout.Mode.AUTOMATIC:
         return [
             Condition(
                 f"wave {wave.number}",
                 "the engine advises to widen",
                 "advanced",
-                latest.as_of,
+                advice.as_of,
                 "an operator",
             )
         ]
-    if latest.reason_code == "review":
+    latest = selectors.standing_decisions(wave).first()
+    if latest is not None and latest.reason_code == Reason.REVIEW:
         return [Condition("review", latest.reason, "acknowledged", latest.as_of, "an operator")]
     return []
 

@@ -4,7 +4,10 @@ Both halves read the rows and do the next thing that they say is due; each may r
 or never without harm, because every effect is a conditional update with its record.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
+
+from django.db import transaction
 
 from fleet import selectors as fleet_selectors
 from rollouts import aggregation, policies, selectors
@@ -64,6 +67,8 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
 def samples_at(wave: Wave, *, as_of: datetime, now: datetime) -> Samples:
     """Return what is known of the wave at the cutoff, with the time of pauses cut out."""
     samples = aggregation.samples_for(wave, as_of=as_of, arrived_by=now)
+    if selectors.reopened_at(wave) is not None:
+        samples = replace(samples, attempts=None)  # installs before an override were overridden
     return without_pauses(
         samples,
         [
@@ -231,7 +236,7 @@ def _stop_on_installs(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
 
 def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     """Carry out the wave's newest decision as far as the mode lets the engine act by itself."""
-    decision = wave.decisions.order_by("-pk").first()
+    decision = selectors.standing_decisions(wave).first()
     if decision is None or rollout.mode == Rollout.Mode.OBSERVE:
         return False
     if decision.kind == DecisionKind.HALT:
@@ -252,6 +257,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     return False
 
 
+@transaction.atomic
 def _finish(rollout: Rollout, *, now: datetime) -> None:
     """After the release: watch for the surveillance period, then complete."""
     Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
@@ -280,14 +286,7 @@ def surveillance_end(rollout: Rollout) -> datetime:
 
 def _after_halt(rollout: Rollout, *, now: datetime) -> None:
     """Once nothing is in flight any more, roll back whom the plan says, by itself."""
-    wants = "roll_back" in rollout.plan["on_halt"].values()
-    if (
-        not wants
-        or rollout.mode == Rollout.Mode.OBSERVE
-        or rollout.kind == Rollout.Kind.ROLL_BACK
-        or rollout.children.exists()
-        or selectors.is_in_flight(rollout)
-    ):
+    if not _rolls_back(rollout) or selectors.is_in_flight(rollout):
         return
     decision = cycles.decide(
         rollout,
@@ -297,6 +296,16 @@ def _after_halt(rollout: Rollout, *, now: datetime) -> None:
         as_of=now,
     )
     waves.start_roll_back(rollout, cause=decision, now=now)
+
+
+def _rolls_back(rollout: Rollout) -> bool:
+    """Tell whether a halted rollout is to take its canaries back and has not begun to."""
+    return (
+        "roll_back" in rollout.plan["on_halt"].values()
+        and rollout.mode != Rollout.Mode.OBSERVE
+        and rollout.kind != Rollout.Kind.ROLL_BACK
+        and not rollout.children.exists()
+    )
 
 
 def _watch_children(rollout: Rollout, *, now: datetime) -> None:
@@ -309,7 +318,15 @@ def _watch_children(rollout: Rollout, *, now: datetime) -> None:
 
 
 def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
-    """Return when the rollout wants to be looked at again; None: only when something happens."""
+    """Return when the rollout wants to be looked at again; None: only when somebody orders.
+
+    What usually wakes it (an attempt that ended, a child that completed) may get lost with its
+    worker, so wherever it waits for machines it also looks by itself from time to time.
+    """
+    if rollout.status == Status.HALTED and _rolls_back(rollout):
+        return now + WAITING if selectors.is_in_flight(rollout) else now
+    if rollout.status == Status.ROLLING_BACK:
+        return now + WAITING
     if rollout.status != Status.RUNNING:
         return None
     wave = selectors.current_wave(rollout)
@@ -322,6 +339,6 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
         instants.append(max(wave.next_look_at, now + POLL))
     if wave.status == WaveStatus.SETTLING:
         instants.append(waves.settles_at(wave) or now)
-    if wave.status == WaveStatus.INSTALLING and not selectors.is_in_flight(rollout):
+    if wave.status == WaveStatus.INSTALLING:
         instants.append(now + WAITING)
     return min(instants, default=None)

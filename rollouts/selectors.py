@@ -8,6 +8,7 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.utils import timezone
 
 from fleet.models import StateChange
+from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
     FAILURES,
     IN_FLIGHT,
@@ -15,6 +16,7 @@ from rollouts.lifecycle import (
     AttemptStatus,
     Status,
     WaveStatus,
+    WaveTrigger,
 )
 from rollouts.models import (
     Attempt,
@@ -29,6 +31,15 @@ from rollouts.models import (
 
 #: Statuses in which the sweep looks at a rollout.
 LIVE = (Status.RUNNING, Status.HALTED, Status.ROLLING_BACK)
+#: Reasons of a later decision that take back the advice to widen.
+_CONTRADICTS = (
+    Reason.HARMFUL,
+    Reason.HARD_STOP,
+    Reason.REVIEW,
+    Reason.INTERFERENCE,
+    Reason.ENVIRONMENT,
+    Reason.NO_DATA,
+)
 #: A wave in one of these is over.
 WAVE_OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
 
@@ -110,6 +121,36 @@ def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
         if last is None or key != (last.wave_id, last.kind, last.reason_code):
             changed.append(decision)
     return changed[-limit:]
+
+
+def reopened_at(wave: Wave) -> datetime | None:
+    """Return when the wave's window was opened anew after an override, or None."""
+    last = wave.transitions.filter(trigger=WaveTrigger.REOPEN).order_by("-pk").first()
+    return last.at if last else None
+
+
+def standing_decisions(wave: Wave) -> QuerySet[Decision]:
+    """Return the wave's decisions of its present window, newest first.
+
+    What was decided before an override stays in the timeline and is not carried out again.
+    """
+    decisions = wave.decisions.order_by("-pk")
+    reopened = reopened_at(wave)
+    return decisions if reopened is None else decisions.filter(as_of__gt=reopened)
+
+
+def advised_widen(wave: Wave) -> Decision | None:
+    """Return the widen that the engine has advised and nothing later speaks against.
+
+    Widens are issued at checkpoints only; the looks between them do not take one back, but a
+    halt, a review, suspected interference or missing data does.
+    """
+    advice = standing_decisions(wave).filter(kind=DecisionKind.WIDEN).first()
+    if advice is None:
+        return None
+    latest = standing_decisions(wave).first()
+    is_contradicted = latest is not None and latest.reason_code in _CONTRADICTS
+    return None if is_contradicted else advice
 
 
 def latest_evaluation(wave: Wave) -> Evaluation | None:
@@ -238,10 +279,16 @@ def untriaged(rollout: Rollout) -> QuerySet[Attempt]:
 
 
 def install_outcomes(wave: Wave) -> list[str]:
-    """Return the outcomes of the wave's finished attempts in order of finishing."""
+    """Return the outcomes of the wave's finished attempts in order of finishing.
+
+    After an override only those of the new window count: the old ones were overridden.
+    """
     ended = wave.attempts.filter(
         status__in=[AttemptStatus.SUCCEEDED, *FAILURES], finished_at__isnull=False
     ).order_by("finished_at", "pk")
+    reopened = reopened_at(wave)
+    if reopened is not None:
+        ended = ended.filter(finished_at__gt=reopened)
     return [
         "bricked" if triage == Attempt.Triage.BRICKED else status
         for status, triage in ended.values_list("status", "triage")

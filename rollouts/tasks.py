@@ -26,7 +26,7 @@ from rollouts.services import attempts, cycles
 logger = logging.getLogger(__name__)
 
 #: Wall time after which a rollout whose worker died is taken over.
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(seconds=120)
 #: Workers that may die over one rollout before its evaluation is held (a poison message).
 MOST_CRASHES = 3
 #: Attempts that one message hands to a worker.

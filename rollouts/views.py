@@ -324,10 +324,6 @@ def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
         yield Order.Kind.ACKNOWLEDGE
 
 
-def is_advice(decision: Decision | None) -> bool:
-    return decision is not None and decision.kind == "widen"
-
-
 def may_give(user: Any, kind: Order.Kind, rollout: Rollout) -> bool:
     """Whether to offer an order; the service has the last word."""
     is_own = kind is Order.Kind.APPROVE and rollout.author_id == user.pk

@@ -176,7 +176,7 @@ def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
                 attempt,
                 AttemptStatus.DRAINING,
                 now=now,
-                started_at=now,
+                started_at=attempt.started_at or now,
                 due_at=now,
                 deadline_at=now + _minutes(rollout, "drain_timeout_minutes"),
             )
@@ -195,13 +195,16 @@ def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
 def _give_up_waiting(block: Block, *, now: datetime) -> None:
     """Call off attempts whose machine never became available before the deadline of waiting.
 
-    They are no failures of the firmware; the machine keeps its arm (intention to treat).
+    They are no failures of the firmware; the machine keeps its arm (intention to treat). A
+    machine that only waits for a cap is not given up.
     """
-    for attempt in Attempt.objects.filter(
+    unavailable = Attempt.objects.filter(
         block=block,
         status__in=(AttemptStatus.QUEUED, AttemptStatus.DEFERRED),
         deadline_at__lte=now,
-    ).select_related("machine"):
+        machine__may_take_work=False,
+    )
+    for attempt in unavailable.select_related("machine"):
         move_attempt(
             attempt,
             AttemptStatus.CALLED_OFF,
@@ -412,13 +415,15 @@ def _succeed(attempt: Attempt, now: datetime) -> bool:
 
 def _recheck(attempt: Attempt, now: datetime) -> bool:
     """Read the versions again while the rollout is open: a later boot may fall back."""
-    if attempt.rollout.finished_at is not None:
-        Attempt.objects.filter(pk=attempt.pk).update(due_at=None)
+    again = now + timedelta(hours=attempt.rollout.plan["recheck_hours"])
+    if attempt.rollout.status != Status.RUNNING:
+        # Others may be taking it back; only an open rollout asks again later.
+        is_over = attempt.rollout.finished_at is not None
+        Attempt.objects.filter(pk=attempt.pk).update(due_at=None if is_over else again)
         return False
     readings = adapters.installer().read_versions(attempt.machine.name, now=now)
     wrong = _wrong_versions(attempt, readings) if readings else []
     if not wrong:
-        again = now + timedelta(hours=attempt.rollout.plan["recheck_hours"])
         Attempt.objects.filter(pk=attempt.pk).update(due_at=again)
         return False
     fleet.record_readings(attempt.machine, readings, now=now, evidence={"attempt": attempt.pk})
@@ -501,7 +506,8 @@ def _fail(attempt: Attempt, status: AttemptStatus, now: datetime, *, detail: str
 
 def _return_untouched(attempt: Attempt, now: datetime, *, detail: str) -> bool:
     """Give a drained machine back: nothing was written to it."""
-    give_up_at = attempt.created_at + 2 * _minutes(attempt.rollout, "drain_timeout_minutes")
+    began = attempt.started_at or attempt.created_at
+    give_up_at = began + 2 * _minutes(attempt.rollout, "drain_timeout_minutes")
     is_over = now >= give_up_at or _is_stopped(attempt)
     with transaction.atomic():
         move_attempt(

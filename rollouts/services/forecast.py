@@ -114,10 +114,11 @@ def _word(
         "canaries": canaries,
         "controls": controls,
         "power_to_widen": {name: chance for name, chance in chances.items() if chance is not None},
+        # Where the policy itself says whether a guardrail is required, nobody asks the planner.
         "decidable": {
-            name: power.is_decidable(chance)
-            for name, chance in chances.items()
-            if chance is not None
+            guardrail.name: power.is_decidable(chance)
+            for guardrail in policy.guardrails
+            if guardrail.required is None and (chance := chances[guardrail.name]) is not None
         },
         "frozen_fault_rate": {
             guardrail.name: history.rate_per_day

@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
+from fleet.models import BundleStatus
 from rollouts import selectors
 from rollouts.errors import NotHalted, PlanRefused, SamePerson
 from rollouts.lifecycle import FAILURES, Status, Trigger, WaveStatus, WaveTrigger
@@ -22,7 +23,15 @@ from rollouts.services.waves import (
 
 @transaction.atomic
 def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
-    """Start an approved rollout; the sweep finds it at once."""
+    """Start an approved rollout; the sweep finds it at once.
+
+    Raises
+    ------
+    PlanRefused
+        If the bundle has been withdrawn since the plan was approved.
+    """
+    if rollout.bundle.status != BundleStatus.APPROVED:
+        raise PlanRefused([f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved"])
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
     move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
     return order
@@ -129,7 +138,7 @@ def advance(
         raise PlanRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
     if wave.status == WaveStatus.HELD:
         _check_second_person(actor, second_person, reason, what="widening a held wave")
-    elif not _is_widen_advised(wave):
+    elif selectors.advised_widen(wave) is None:
         raise PlanRefused([f"the engine has not advised to widen {wave}"])
     order = record_order(
         rollout,
@@ -143,11 +152,6 @@ def advance(
     move_wave(wave, WaveTrigger.ADVANCE, cause=order, now=now, finished_at=now, next_look_at=None)
     _wake(rollout, now)
     return order
-
-
-def _is_widen_advised(wave: Wave) -> bool:
-    latest = wave.decisions.order_by("-pk").first()
-    return latest is not None and latest.kind == "widen"
 
 
 @transaction.atomic

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from fleet import services as fleet_services
 from fleet.models import FirmwareRecord, Machine, StateChange
 from rollouts import pipeline, selectors, services, tasks
 from rollouts.models import Attempt, Decision, Membership, Order, Rollout, Transition
@@ -287,3 +288,80 @@ def test_what_happens_in_a_pause_is_no_evidence(fake_fleet: FakeFleet, driver: D
     assert samples.as_of_seconds == passed.total_seconds()
     look = pipeline.look_at(wave, samples, as_of=later)
     assert look.elapsed == pytest.approx(passed / timedelta(hours=48))
+
+
+def test_a_resumed_override_is_not_halted_again_by_what_was_overridden(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(
+        fake_fleet, machines=60, kinds=("bmc", "bios"), waves=[{"count": 20, "window_hours": 48}]
+    )
+    for bad in planned(rollout)[:8]:
+        fake_fleet.behaviour[bad] = "fail"
+    driver.run(rollout, hours=24)
+    assert rollout.status == "halted"
+    ann, bob = make_user("ann"), make_user("bob")
+    services.override(rollout, actor=ann, second_person=bob, reason="bad cables", now=driver.now)
+
+    services.resume(rollout, actor=ann, now=driver.now)
+    driver.run(rollout, hours=24)
+
+    assert rollout.status == "running"
+    assert rollout.decisions.order_by("-pk").first().kind == "hold"
+
+
+def test_a_roll_back_is_not_taken_for_machines_falling_back(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, on_halt={"succeeded": "roll_back"}, recheck_hours=1)
+    driver.run(rollout, hours=12)
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+
+    driver.run(rollout, until="rolled_back")
+    driver.run(rollout, hours=48)
+
+    assert not Attempt.objects.filter(status="fell_back").exists()
+
+
+def test_a_machine_that_runs_the_old_version_again_fell_back(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, recheck_hours=1)
+    driver.run(rollout, hours=6)
+    bad = planned(rollout)[0]
+
+    fake_fleet.versions[bad] = {"bmc": OLD}
+    fake_fleet.boots[bad] += 1
+    driver.run(rollout, hours=2)
+
+    assert Attempt.objects.get(machine__name=bad).status == "fell_back"
+
+
+def test_a_queue_behind_a_cap_is_never_given_up(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(
+        fake_fleet,
+        caps={"max_in_flight": 1, "max_unavailable_share": None},
+        drain_timeout_minutes=5,
+    )
+
+    driver.run(rollout, hours=12)
+
+    assert len(fake_fleet.flashed) == 8
+    assert not Attempt.objects.filter(status="called_off").exists()
+
+
+def test_a_machine_that_stays_unavailable_is_called_off_and_no_failure(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, drain_timeout_minutes=60)
+    away = planned(rollout)[0]
+    fleet_services.cordon(
+        Machine.objects.get(name=away), owner="ann", reason="waits for the vendor", now=driver.now
+    )
+
+    driver.run(rollout, hours=24)
+
+    assert Attempt.objects.get(machine__name=away).status == "called_off"
+    assert selectors.cumulative_attempts(rollout) == (0, 7)
+    assert away not in fake_fleet.flashed
+    assert Machine.objects.get(name=away).cordons.get().lifted_at is None
