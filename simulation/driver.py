@@ -4,12 +4,15 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from django.db.models import Min
+
 from fleet import clock
 from fleet import selectors as fleet_selectors
 from fleet.hints import hint
 from fleet.models import Clock
 from fleet.tasks import collect
 from rollouts import selectors
+from rollouts.models import Attempt, Rollout
 from rollouts.tasks import sweep
 from simulation import technician
 from simulation.adapters import model_of
@@ -104,18 +107,30 @@ class Driver:
     # --- the next instant ---------------------------------------------------------------
 
     def _next_instant(self, end: datetime | None) -> datetime:
+        """Return when something is due next: looks to the minute, small steps by the grain."""
         now = clock.now()
-        instants = [at for at in (selectors.next_due_at(), technician.next_due_at()) if at]
-        tick_end = self._next_tick(now)
-        if not instants and end is None:
+        small = [at for at in (next_attempt_at(), technician.next_due_at()) if at]
+        looks = [at for at in (next_rollout_at(),) if at]
+        if not small and not looks and end is None:
             raise Stuck(f"nothing is due any more at {now}, and the rollouts have not ended")
-        soonest = max(min([*instants, tick_end]), now)
-        later = min(max(soonest, now + GRAIN), tick_end)
-        return later if end is None else min(later, end)
+        instants = [*looks, *(max(at, now + GRAIN) for at in small), self._next_tick(now)]
+        if end is not None:
+            instants.append(end)
+        return max(min(instants), now)
 
     def _next_tick(self, now: datetime) -> datetime:
         passed = (now - self.fleet.origin) // self.tick
         return self.fleet.origin + (passed + 1) * self.tick
+
+
+def next_rollout_at() -> datetime | None:
+    """Return when a rollout next wants to be looked at."""
+    return Rollout.objects.filter(status__in=selectors.LIVE).aggregate(at=Min("due_at"))["at"]
+
+
+def next_attempt_at() -> datetime | None:
+    """Return when an attempt next wants to be looked at."""
+    return Attempt.objects.aggregate(at=Min("due_at"))["at"]
 
 
 def use_stepped_clock(*, at: datetime) -> datetime:

@@ -5,15 +5,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from simulation.parameters import Effect, Layout, Parameters, field_signatures
+from simulation.parameters import Effect, Layout, Parameters, Signature
 
 ORIGIN = datetime(2026, 1, 5, tzinfo=UTC)  # a Monday; the demo's time is its own
 HISTORY = timedelta(days=4)  # the fleet's own period before, from which the planner learns
 LEAST_MACHINES = 500
 
-#: Faults and soft signals a machine-day. A healthy fleet has about a tenth of it
-#: (soft signals 0.05, hard faults 0.0038), and would need windows ten times as long.
-RATE = 0.6
+#: A bad month: faults and soft signals a machine-day. A healthy fleet has 0.05 soft signals and
+#: 0.0038 hard faults, and the same plan would need windows many times as long.
+SIGNATURES = (
+    Signature("xid.94", 0.18, interrupts=True),
+    Signature("xid.63", 0.14),
+    Signature("xid.74", 0.10, interrupts=True, is_shared=True),
+    Signature("xid.119", 0.08, interrupts=True),
+    Signature("xid.48", 0.05, interrupts=True),
+    Signature("xid.79", 0.04, interrupts=True),
+    Signature("host.dimm_correctable", 0.15),
+    Signature("nic.link_flap", 0.60, interrupts=True, is_shared=True),
+)
 HEALTHY_RATE = 0.05
 
 
@@ -62,7 +71,7 @@ HARMS: Mapping[str, Effect] = {
 
 def fleet_parameters(machines: int, *, harm: str) -> Parameters:
     """Return the demo fleet's truth: the field's nuisances, and one harmful image."""
-    first = round(machines * 0.55)
+    first = round(machines * 0.57)
     return Parameters(
         layouts=(
             Layout(SOUND.platform, "h100", first, vendor="NVIDIA", versions=OLD_VERSIONS),
@@ -70,9 +79,17 @@ def fleet_parameters(machines: int, *, harm: str) -> Parameters:
                 HARMFUL.platform, "b200", machines - first, vendor="NVIDIA", versions=OLD_VERSIONS
             ),
         ),
-        signatures=field_signatures(per_machine_day=RATE),
+        signatures=SIGNATURES,
         effects=(HARMS[harm],),
-        tick_minutes=120,
+        tick_minutes=240,
+        novel_per_machine_day=0.0,
+        lemon_share=0.012,  # as the field has them: 1.2 % at about fifteen times the rate
+        lemon_low=10.0,
+        lemon_high=20.0,
+        # A node's own speed as the field measures it: 1 % between nodes, 1 % an hour.
+        machine_sd=0.01,
+        job_wave_sd=0.01,
+        noise_sd=0.01,
     )
 
 
@@ -81,24 +98,29 @@ def plan_document() -> dict[str, Any]:
     return {
         "guardrails": [
             {"metric": "throughput"},
-            {"metric": "faults", "signatures": ["xid.*"]},
-            {"metric": "faults", "signatures": ["host.*", "nic.*"]},
+            # Three times is the lax margin; the smaller the fleet, the less can be ruled out.
+            {"metric": "faults", "signatures": ["xid.*"], "margin_ratio": 3.0},
+            # What racks and cables do is watched, and halts, but proves nothing about firmware.
+            {"metric": "faults", "signatures": ["host.*", "nic.*"], "required": False},
             {"metric": "novel_signatures"},
-            {"metric": "recovery_time"},
-            {"metric": "install"},
-            {"metric": "telemetry"},
+            {"metric": "recovery_time", "margin_ratio": 2.0},
+            {"metric": "lost_work"},
+            {"metric": "install", "required": False},
+            {"metric": "telemetry", "required": False},
         ],
         "scope": "machine",  # throughput of a virtual machine is its own, not its job's
+        "strata": ["platform", "from_version", "site"],
         "waves": [
-            {"share": 0.02, "window_hours": 24, "allows_smoke": True},
-            {"share": 0.15, "window_hours": 48},
-            {"share": 0.40, "window_hours": 48},
+            {"share": 0.015, "window_hours": 36, "allows_smoke": True},
+            {"share": 0.25, "window_hours": 48},
             {"rest": True, "window_hours": 48},
         ],
-        "look_minutes": 120,
-        "hold_back": 0.15,
+        "hold_back": 0.28,
+        "look_minutes": 240,
+        # Two infant hours after a boot, and an hour more in which their alarms repeat.
+        "burn_in_hours": 3,
         "surveillance_days": 1,
-        "max_excess_faults": 200,  # soft signals, at the demo's rate
+        "max_excess_faults": 1000,  # most of them soft signals, at the demo's rate
         "mode": "automatic",
         "read_backs": 2,
         "caps": {"max_in_flight": 80, "max_unavailable_share": 0.4},
