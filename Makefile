@@ -4,6 +4,7 @@ RUN = $(PYTHON) -m
 MANAGE = $(PYTHON) manage.py
 
 .PHONY: check lint style format types contracts migrations schema test slow demo up lock screenshots
+.PHONY: bench-decisions bench-decisions-full bench-analysis
 
 check: lint test          ## everything
 
@@ -51,3 +52,12 @@ LOCK = $(RUN) uv pip compile --quiet --universal --python-version 3.11 --generat
 lock:
 	$(LOCK) pyproject.toml --output-file requirements/runtime.txt
 	$(LOCK) pyproject.toml --group dev --output-file requirements/dev.txt
+
+bench-decisions:          ## the judge, its peers and the limits on the same waves; under 5 minutes
+	$(RUN) benchmarks.decisions
+
+bench-decisions-full:     ## the same with all cells and replications; hours
+	$(RUN) benchmarks.decisions --full
+
+bench-analysis:           ## what one look costs, beside the bare products
+	$(RUN) benchmarks.analysis_cost

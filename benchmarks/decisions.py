@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks import catalogue, judges
+from benchmarks import catalogue, judges, picture
 from benchmarks.catalogue import ASYMPTOTIC_LEVEL, PROTOTYPE_SIZE, Entry, Role
 from benchmarks.cells import Cell
 from benchmarks.statistics import (
@@ -286,6 +286,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
         print(f"written to {target}")
+        if options.output is None:
+            (IMAGES / "bench-decisions.svg").write_text(picture.draw(stored))
     return 0 if all(check.is_met for check in checks) else 1
 
 
