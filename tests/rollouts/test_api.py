@@ -86,30 +86,32 @@ def test_every_group_may_halt_and_needs_no_reason():
         services.cancel(Rollout.objects.get(pk=rollout.pk), actor=rollout.author, now=NOW)
 
 
-@pytest.mark.parametrize("kind", sorted(roles.NEEDED))
-def test_an_order_without_its_permission_is_refused_and_leaves_no_trace(kind: str):
+def test_an_order_without_its_permission_is_refused_and_leaves_no_trace():
     rollout = in_status("running")
-    without = [name for name in roles.GROUPS if not may(name, kind)]
-    clients = [client_of(name) for name in without] + [client_of()]
+    clients = {"": client_of()} | {name: client_of(name) for name in roles.GROUPS}
+    before = Order.objects.count()
 
-    for client in clients:
-        response = order(client, rollout, kind, reason="because")
+    for kind in roles.NEEDED:
+        for group, client in clients.items():
+            if not may(group, kind):
+                response = order(client, rollout, kind, reason="because")
 
-        assert response.status_code == 403, (kind, response.content)
-        assert response.json()["code"] == "permission_denied"
-    assert Order.objects.filter(kind=kind).exclude(kind="submit").count() == 0
+                assert response.status_code == 403, (group, kind, response.content)
+                assert response.json()["code"] == "permission_denied"
+    assert Order.objects.count() == before
     rollout.refresh_from_db()
     assert rollout.status == "running"
 
 
-def may(group: str, kind: str) -> bool:
-    needed = roles.NEEDED[Order.Kind(kind)]
-    return needed == roles.HALT or needed in roles.GROUPS[group]
+def may(group: str, kind: Order.Kind) -> bool:
+    needed = roles.NEEDED[kind]
+    return bool(group) and (needed == roles.HALT or needed in roles.GROUPS[group])
 
 
-@pytest.mark.parametrize("kind", sorted(roles.NEEDED))
-def test_an_order_needs_an_account(kind: str):
-    assert order(APIClient(), rows.draft(), kind).status_code == 401
+def test_an_order_needs_an_account():
+    rollout = rows.draft()
+
+    assert {order(APIClient(), rollout, kind).status_code for kind in roles.NEEDED} == {401}
 
 
 def test_every_order_kind_has_a_permission_or_no_way_in():
@@ -230,16 +232,14 @@ def test_an_order_refuses_fields_that_it_does_not_know(kind: str):
 
 
 @pytest.mark.parametrize("method", ["put", "patch", "delete"])
-@pytest.mark.parametrize(
-    "body", [{"state": "approved"}, {"approver": "me"}, {"verdict": "widen"}, {"status": "running"}]
-)
-def test_a_rollout_is_neither_edited_nor_deleted(method: str, body: dict[str, str]):
+def test_a_rollout_is_neither_edited_nor_deleted(method: str):
     rollout = rows.draft()
     client = client_of("operator", "approver")
 
-    response = getattr(client, method)(f"/api/v1/rollouts/{rollout.pk}", body)
+    for body in ({"status": "approved"}, {"approver": "me"}, {"verdict": "widen"}):
+        response = getattr(client, method)(f"/api/v1/rollouts/{rollout.pk}", body)
 
-    assert response.status_code in (403, 405)
+        assert response.status_code in (403, 405), body
     assert Rollout.objects.get().status == "draft"
 
 
@@ -352,34 +352,35 @@ def test_a_rollout_says_what_it_waits_for():
 RECORDS = ("waves", "orders", "attempts", "decisions", "evaluations")
 
 
-@pytest.mark.parametrize("what", RECORDS)
-def test_records_are_of_one_rollout_only(what: str):
+def test_records_are_of_one_rollout_only():
     rollout = rows.running()
     rows.look(rollout.waves.first())
     client = client_of("viewer")
 
-    here = client.get(f"/api/v1/rollouts/{rollout.pk}/{what}")
-    nowhere = client.get(f"/api/v1/rollouts/{rollout.pk + 1}/{what}")
+    for what in RECORDS:
+        here = client.get(f"/api/v1/rollouts/{rollout.pk}/{what}")
+        nowhere = client.get(f"/api/v1/rollouts/{rollout.pk + 1}/{what}")
 
-    assert here.status_code == 200
-    assert nowhere.status_code == 404
+        assert (here.status_code, nowhere.status_code) == (200, 404), what
 
 
-@pytest.mark.parametrize("what", RECORDS)
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_records_are_never_written_over_the_api(what: str, method: str):
+def test_records_are_never_written_over_the_api():
     rollout = rows.running()
+    client = client_of(*EVERYBODY)
 
-    response = getattr(client_of(*EVERYBODY), method)(f"/api/v1/rollouts/{rollout.pk}/{what}", {})
+    for what in RECORDS:
+        for method in ("post", "put", "patch", "delete"):
+            response = getattr(client, method)(f"/api/v1/rollouts/{rollout.pk}/{what}", {})
 
-    assert response.status_code in (403, 405)
+            assert response.status_code in (403, 405), (what, method)
 
 
-@pytest.mark.parametrize("what", RECORDS)
-def test_records_need_the_right_to_view(what: str):
+def test_records_need_the_right_to_view():
     rollout = rows.running()
+    client = client_of()
 
-    assert client_of().get(f"/api/v1/rollouts/{rollout.pk}/{what}").status_code == 403
+    for what in RECORDS:
+        assert client.get(f"/api/v1/rollouts/{rollout.pk}/{what}").status_code == 403, what
 
 
 @pytest.mark.parametrize("address", ["rollouts", "policies", *(f"rollouts/1/{r}" for r in RECORDS)])
