@@ -32,7 +32,7 @@ from rollouts.analysis.verdicts import Reason
 from rollouts.explain import explain
 from rollouts.forms import OrderForm, TriageForm
 from rollouts.lifecycle import TRANSITIONS, Status, Trigger, WaveStatus
-from rollouts.models import Attempt, Decision, Evaluation, Order, Rollout, Wave
+from rollouts.models import Attempt, Evaluation, Order, Rollout, Wave
 from rollouts.selectors import current_wave
 
 View = Callable[..., HttpResponse]
