@@ -45,7 +45,7 @@ class Part:
     seconds: float
 
 
-def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
+def run_part(cell: Cell, first: int, last: int, resamples: int, has_peers: bool = True) -> Part:
     """Replications `first` to `last` - 1 of one cell, each through all judges."""
     halts: dict[str, list[int | None]] = {}
     widens: dict[str, list[int | None]] = {}
@@ -53,7 +53,7 @@ def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
     blind: dict[str, int] = {}
     started = time.process_time()
     for replication in range(first, last):
-        waves, found = judged(cell, replication, resamples)
+        waves, found = judged(cell, replication, resamples, has_peers=has_peers)
         suffered = np.concatenate([[0.0], np.cumsum(np.concatenate([w.added for w in waves]))])
         for name, outcome in found.items():
             halts.setdefault(name, []).append(outcome.halt)
@@ -65,12 +65,13 @@ def run_part(cell: Cell, first: int, last: int, resamples: int) -> Part:
 
 
 def judged(
-    cell: Cell, replication: int, resamples: int
+    cell: Cell, replication: int, resamples: int, *, has_peers: bool
 ) -> tuple[list[Wave], dict[str, judges.Outcome]]:
     """The waves of one replication, and what every judge makes of them."""
     if not cell.waves:
         wave = draw_wave(cell, replication)
-        return [wave], judges.judge_all(wave, replication=replication, resamples=resamples)
+        judge = judges.judge_all if has_peers else judges.judge_alone
+        return [wave], judge(wave, replication=replication, resamples=resamples)
     waves = list(draw_rollout(cell, replication))
     outcome = judges.coalmine_rollout(waves, replication=replication, resamples=resamples)
     return waves, {"coalmine": outcome}
@@ -100,7 +101,9 @@ class Result:
     missing: tuple[str, ...] = ()
 
 
-def run(chosen: Iterable[tuple[Entry, int]], *, processes: int, resamples: int) -> list[Result]:
+def run(
+    chosen: Iterable[tuple[Entry, int]], *, processes: int, resamples: int, has_peers: bool = True
+) -> list[Result]:
     """All chosen cells, replications spread over processes; the result does not depend on them."""
     results = []
     # One BLAS thread per process: the processes are the parallelism.
@@ -112,7 +115,9 @@ def run(chosen: Iterable[tuple[Entry, int]], *, processes: int, resamples: int) 
                 []
                 if missing
                 else [
-                    pool.submit(run_part, entry.cell, first, min(first + CHUNK, size), resamples)
+                    pool.submit(
+                        run_part, entry.cell, first, min(first + CHUNK, size), resamples, has_peers
+                    )
                     for first in range(0, size, CHUNK)
                 ]
             )
@@ -260,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="cells whose name contains this text")
     parser.add_argument("--replications", type=int, help="per cell, instead of the planned ones")
     parser.add_argument("--resamples", type=int, help="re-assignments per wave (B)")
+    parser.add_argument("--alone", action="store_true", help="the product's judge, no peers")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
@@ -273,7 +279,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no cell's name contains {options.only!r}")
     started = time.monotonic()
-    results = run(chosen, processes=options.processes, resamples=resamples)
+    results = run(
+        chosen, processes=options.processes, resamples=resamples, has_peers=not options.alone
+    )
     checks = checks_of(results)
     for check in checks:
         print(f"{'met ' if check.is_met else 'FAIL'}  {check.name}: {check.detail}")

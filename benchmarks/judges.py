@@ -352,10 +352,15 @@ def _expected_episode_days(expected: Floats) -> Floats:
     return total
 
 
+def judge_alone(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
+    """The product's judge only."""
+    return {"coalmine": coalmine(wave, replication=replication, resamples=resamples)}
+
+
 def judge_all(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
     """Every judge that has a word on this wave; peers let it widen at its end unless they halt."""
     cell = wave.cell
-    found = {"coalmine": coalmine(wave, replication=replication, resamples=resamples)}
+    found = judge_alone(wave, replication=replication, resamples=resamples)
     others: dict[str, int | None] = {}
     if cell.policy == "faults" and cell.unit == "machine":
         others |= fault_peers(wave)
