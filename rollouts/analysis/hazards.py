@@ -22,6 +22,8 @@ LEAST_RATIO, LARGEST_RATIO = 1e-4, 1e4
 LIMIT_STEPS = 26
 """Bisections of the log ratio: to 3e-7 of the ratio."""
 LOW_EXPOSURE_QUANTILE = 0.05
+LEAST_JUMP_EPISODES = 5
+"""Per period, before an arm's rate may be said to have jumped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,6 +317,43 @@ def _boundary(holds: Callable[[float], bool]) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(math.exp(middle)) else (low, middle)
     return math.exp(high)
+
+
+# --- against the period before ---------------------------------------------------------------
+
+
+def jump_z(
+    episodes: IntArray, days: FloatArray, *, episodes_before: IntArray, days_before: FloatArray
+) -> float | None:
+    """z of "this arm fails more often than in its own period before", clustered by unit.
+
+    Parameters
+    ----------
+    episodes, days, episodes_before, days_before : (units,) arrays
+        Of the units of one arm, now and before.
+
+    Returns
+    -------
+    float or None
+        None with fewer than five episodes in either period, or without exposure.
+
+    Examples
+    --------
+    >>> now, before, days = np.array([2, 4, 3, 3]), np.array([1, 2, 1, 1]), np.ones(4)
+    >>> round(jump_z(now, days, episodes_before=before, days_before=days), 2)
+    8.08
+    >>> jump_z(now, days, episodes_before=0 * before, days_before=days) is None
+    True
+    """
+    now, before = int(episodes.sum()), int(episodes_before.sum())
+    x, x_before = float(days.sum()), float(days_before.sum())
+    if min(now, before) < LEAST_JUMP_EPISODES or min(x, x_before) <= 0:
+        return None
+    residual = (episodes - now / x * days) - x / x_before * (
+        episodes_before - before / x_before * days_before
+    )
+    spread = float(residual @ residual)
+    return (now - before / x_before * x) / math.sqrt(spread) if spread > 0 else None
 
 
 # --- one fixed look ------------------------------------------------------------------------

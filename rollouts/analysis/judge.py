@@ -23,6 +23,7 @@ from rollouts.analysis.errors import (
 )
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
+from rollouts.analysis.guardrails.faults import FaultTrack
 from rollouts.analysis.guardrails.per_unit import unacknowledged
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.labels import Design, Labels
@@ -314,12 +315,11 @@ def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
     """Per kind of report and look, why it counts as missing (None: it does not)."""
     heard = _heard(run)
     spacing = report_spacing(run.samples)
-    first = float(run.samples.units.clock_start_seconds.min())
     found: dict[str, tuple[str | None, ...]] = {}
     for kind, until in heard.items():
         problems = []
         before = state.heard_seconds.get(kind)
-        since = first if state.as_of_seconds is None else state.as_of_seconds
+        since = run.first_clock if state.as_of_seconds is None else state.as_of_seconds
         for k, cutoff in enumerate(run.as_of.tolist()):
             here = coverage(
                 run.samples,
@@ -493,6 +493,8 @@ class Situation:
     blind : tuple of str
         Guardrails whose missing data hold the wave: all but those that are never required, and
         those of a recording that does not collect their kind of report at all.
+    jumped : tuple of str
+        Fault guardrails on which both arms exceed their own period before.
     """
 
     observed_hours: float
@@ -501,6 +503,7 @@ class Situation:
     hard_stop: str | None = None
     unacknowledged: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
+    jumped: tuple[str, ...] = ()
 
 
 def _situation(prepared: _Prepared, index: int) -> Situation:
@@ -526,6 +529,11 @@ def _situation(prepared: _Prepared, index: int) -> Situation:
             guardrail.name
             for guardrail in run.policy.guardrails
             if guardrail.required is not False and not _is_outside(prepared, guardrail)
+        ),
+        jumped=tuple(
+            name
+            for name, track in prepared.tracks.items()
+            if isinstance(track, FaultTrack) and track.has_jumped(index)
         ),
     )
 
@@ -625,6 +633,12 @@ def _block(
         return _hold(
             Reason.REVIEW,
             f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
+        )
+    if situation.jumped:
+        return _hold(
+            Reason.INTERFERENCE,
+            f"both arms exceed their own period before on {_listed(situation.jumped)}; whether "
+            "canaries disturb their neighbours or all suffer alike cannot be told",
         )
     silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.name in situation.blind]
     if silent:

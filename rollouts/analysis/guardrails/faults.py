@@ -28,15 +28,25 @@ from rollouts.analysis.evidence import (
 )
 from rollouts.analysis.exposure import SECONDS_PER_DAY, service_spans
 from rollouts.analysis.guardrails.run import Run
-from rollouts.analysis.hazards import FaultTable, Thinning, Totals, halt_score, rate_ratio
+from rollouts.analysis.hazards import (
+    FaultTable,
+    Thinning,
+    Totals,
+    halt_score,
+    jump_z,
+    rate_ratio,
+)
 from rollouts.analysis.hazards import ratio_limits as limits_of
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.power import FaultRate, effective_margin, fault_ni_power, is_decidable
 from rollouts.analysis.proportions import rate_ratio_exact
-from rollouts.analysis.samples import BoolArray, IntArray
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import Strata
 from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
+
+JUMP_Z = 3.0902
+"""One-sided p of .001."""
 
 
 class Limits(NamedTuple):
@@ -45,6 +55,36 @@ class Limits(NamedTuple):
     low: float
     high: float
     is_clipped: bool
+
+
+class Before(NamedTuple):
+    """Episodes and in-service days per unit in the period before the window."""
+
+    episodes: IntArray
+    days: FloatArray
+
+    @property
+    def rate_per_day(self) -> float | None:
+        """Of all units together; None without service."""
+        total = float(self.days.sum())
+        return float(self.episodes.sum()) / total if total > 0 else None
+
+
+def period_before(guardrail: Guardrail, run: Run) -> Before | None:
+    """What the samples know of the time before the window; None if they hold no fault of it."""
+    faults = run.samples.faults
+    if faults is None or not (faults.time_seconds < 0).any():
+        return None
+    machine, start, end = service_spans(run.samples)
+    unit = run.samples.machines.unit
+    served = np.maximum(np.minimum(end, 0.0) - start, 0.0) / SECONDS_PER_DAY
+    every = family_events(run.samples, patterns=guardrail.signatures)
+    merged = episodes(every, gap_seconds=60 * run.policy.gap_minutes)
+    early = unit[merged.machine[merged.time_seconds < 0]]
+    return Before(
+        episodes=np.bincount(early, minlength=run.units).astype(np.int64),
+        days=np.bincount(unit[machine], weights=served, minlength=run.units).astype(np.float64),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +99,11 @@ class FaultTrack:
     has_event: BoolArray
     family_takes_out: tuple[bool, ...]
     margin: float
+    before: Before | None
 
     @classmethod
     def prepare(cls, guardrail: Guardrail, run: Run) -> "FaultTrack":
-        samples = run.samples
+        samples, before = run.samples, period_before(guardrail, run)
         every = family_events(samples, patterns=guardrail.signatures)
         events = since_clock(every, samples)
         merged = episodes(every, gap_seconds=60 * run.policy.gap_minutes)
@@ -78,7 +119,8 @@ class FaultTrack:
             day_count=counts_at(first_of_day(counted), unit=unit, units=units, as_of=as_of),
             has_event=(hits > 0) & run.exposure.is_present[unit],
             family_takes_out=cls._takes_out(guardrail, run),
-            margin=cls._margin(guardrail, run),
+            margin=cls._margin(guardrail, run, before),
+            before=before,
         )
 
     @staticmethod
@@ -90,11 +132,11 @@ class FaultTrack:
         return tuple(ends_service(every, near, as_of=float(cutoff)) for cutoff in run.as_of)
 
     @staticmethod
-    def _margin(guardrail: Guardrail, run: Run) -> float:
+    def _margin(guardrail: Guardrail, run: Run, before: Before | None) -> float:
         """M_eff: the margin, or more where the frozen rate of before is very small."""
         rate = run.plan.frozen_fault_rate.get(guardrail.name)
-        if rate is None and run.plan.is_recorded:
-            rate = _rate_before(guardrail, run)
+        if rate is None and run.plan.is_recorded and before is not None:
+            rate = before.rate_per_day
         if rate is None:
             return guardrail.margin
         if rate <= 0:
@@ -160,6 +202,26 @@ class FaultTrack:
             bound=bound,
         )
         return is_decidable(power)
+
+    def has_jumped(self, index: int) -> bool:
+        """Do both arms fail more often than each did in its own period before?
+
+        Whole days are compared, so that the time of day is no reason.
+        """
+        observed = float(self.run.as_of[index]) - self.run.first_clock
+        if self.before is None or observed < SECONDS_PER_DAY:
+            return False
+        here = self.run.present(index)
+        scores = [
+            jump_z(
+                self.count[arm, index],
+                self.run.exposure.days[arm, index],
+                episodes_before=self.before.episodes[arm],
+                days_before=self.before.days[arm],
+            )
+            for arm in (here & self.run.is_canary, here & ~self.run.is_canary)
+        ]
+        return all(z is not None and z > JUMP_Z for z in scores)
 
     def judge(
         self, moment: Moment, sums: Mapping[str, IntArray]
@@ -299,15 +361,3 @@ def _low_without_control(table: FaultTable, *, moment: Moment) -> float:
         confidence_level=1 - 2 * float(level),
     )
     return exact.low
-
-
-def _rate_before(guardrail: Guardrail, run: Run) -> float | None:
-    """Episodes per machine-day before the window, both arms; None without such a period."""
-    _, start, end = service_spans(run.samples)
-    days = float(np.maximum(np.minimum(end, 0.0) - start, 0.0).sum()) / SECONDS_PER_DAY
-    faults = run.samples.faults
-    if faults is None or days <= 0 or not (faults.time_seconds < 0).any():
-        return None
-    every = family_events(run.samples, patterns=guardrail.signatures)
-    merged = episodes(every, gap_seconds=60 * run.policy.gap_minutes)
-    return float((merged.time_seconds < 0).sum()) / days

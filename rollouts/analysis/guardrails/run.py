@@ -49,6 +49,11 @@ class Run:
     def units(self) -> int:
         return int(self.is_canary.size)
 
+    @property
+    def first_clock(self) -> float:
+        """When the first block's clock started, in seconds since the origin."""
+        return float(self.samples.units.clock_start_seconds.min())
+
     def present(self, index: int) -> BoolArray:
         return np.asarray(self.exposure.is_present[:, index])
 

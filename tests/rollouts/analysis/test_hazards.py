@@ -12,6 +12,7 @@ from rollouts.analysis.hazards import (
     Thinning,
     Totals,
     halt_score,
+    jump_z,
     matched_exposure,
     rate_ratio,
     ratio_limits,
@@ -213,6 +214,31 @@ def test_too_few_controls_give_no_upper_limit():
     found = Totals.of(table([0] * 50, [1] + [0] * 50))
 
     assert ratio_limits(found.z, lower_bound=2.0, upper_bound=2.0)[1] == math.inf
+
+
+# --- against the period before ---------------------------------------------------------------
+
+
+def test_a_jump_by_hand():
+    # 12 against 5 in equal exposure; residuals -1 1 0 0 minus -1/4 3/4 -1/4 -1/4.
+    z = jump_z(
+        np.array([2, 4, 3, 3]),
+        np.ones(4),
+        episodes_before=np.array([1, 2, 1, 1]),
+        days_before=np.ones(4),
+    )
+
+    assert z == pytest.approx(7 / math.sqrt(0.75))
+
+
+@pytest.mark.parametrize(("now", "before"), [(4, 9), (9, 4)])
+def test_fewer_than_five_episodes_are_no_jump(now, before):
+    def counts(total):
+        return np.array([total, 0])
+
+    days = np.ones(2)
+
+    assert jump_z(counts(now), days, episodes_before=counts(before), days_before=days) is None
 
 
 # --- one fixed look ------------------------------------------------------------------------

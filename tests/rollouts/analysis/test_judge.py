@@ -554,6 +554,46 @@ def test_a_persons_hard_stop_beats_everything():
     assert set(decisions(evaluations)) == {(DecisionKind.HALT, Reason.HARD_STOP)}
 
 
+def with_a_period_before(*, canary: int, control: int) -> Samples:
+    """A fault per machine in the two days before; about so many each in the two days since."""
+    before = [(m, -30.0 - 0.1 * m) for m in range(80)]
+    since = [
+        (m, 0.7 + 47 * ((11 * m + 17 * i) % 97) / 97)
+        for m in range(80)
+        for i in range((canary if m < 20 else control) + m % 3 - 1)
+    ]
+    samples = worlds.world(20, 60, hours=48, faults=worlds.faults(before + since))
+    enrolled = np.full(80, -48 * HOUR)
+    return replace(samples, machines=replace(samples.machines, enrolled_seconds=enrolled))
+
+
+def test_a_jump_in_both_arms_is_suspected_interference_and_never_widens():
+    evaluations = replayed(with_a_period_before(canary=4, control=4), worlds.policy(FAULTS))
+
+    assert set(decisions(evaluations)[1:]) == {(DecisionKind.HOLD, Reason.INTERFERENCE)}
+    assert "both arms exceed their own period before on faults" in (
+        evaluations[-1].recommendation.reason
+    )
+
+
+def test_a_jump_of_one_arm_alone_is_no_interference():
+    evaluations = replayed(with_a_period_before(canary=1, control=4), worlds.policy(FAULTS))
+
+    assert Reason.INTERFERENCE not in {code for _, code in decisions(evaluations)}
+
+
+def test_both_arms_are_not_compared_with_the_period_before_within_the_first_day():
+    first, *_ = replayed(with_a_period_before(canary=4, control=4), worlds.policy(FAULTS))
+
+    assert first.recommendation.code is not Reason.INTERFERENCE
+
+
+def test_harm_is_called_even_where_both_arms_jumped():
+    evaluations = replayed(with_a_period_before(canary=12, control=4), worlds.policy(FAULTS))
+
+    assert decisions(evaluations)[-1] == (DecisionKind.HALT, Reason.HARMFUL)
+
+
 AUTO_FAULTS = replace(FAULTS, required=None)
 
 
