@@ -7,12 +7,11 @@ neither focus nor a screen reader is disturbed.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.decorators import login_required, permission_required
 from django.core.exceptions import PermissionDenied
@@ -26,14 +25,12 @@ from django.views.decorators.http import require_POST, require_safe
 from fleet import clock
 from fleet.hints import hint
 from fleet.models import Machine
-from rollouts import charts, policies, roles, selectors, services, tasks
+from rollouts import charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
-from rollouts.analysis.verdicts import Reason
 from rollouts.explain import explain
 from rollouts.forms import OrderForm, TriageForm
-from rollouts.lifecycle import TRANSITIONS, Status, Trigger, WaveStatus
-from rollouts.models import Attempt, Evaluation, Order, Rollout, Wave
-from rollouts.selectors import current_wave
+from rollouts.lifecycle import Status
+from rollouts.models import Attempt, Evaluation, Order, Rollout
 
 View = Callable[..., HttpResponse]
 
@@ -76,7 +73,6 @@ LABELS: Mapping[Order.Kind, Any] = {
     Order.Kind.ACKNOWLEDGE: _("Acknowledge signatures"),
 }
 
-TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 MOVING = (Status.RUNNING, Status.ROLLING_BACK, Status.PAUSED)
 
 
@@ -104,31 +100,15 @@ def home(request: HttpRequest) -> HttpResponse:
         "title": _("Home"),
         "moving": moving.select_related("bundle")[:MOST_ON_HOME],
         "moving_count": moving.count(),
-        "waiting": list(waiting_for(request.user)),
+        "waiting": list(offers.waiting_for(request.user)),
         "halted": halted.select_related("bundle")[:MOST_ON_HOME],
         "halted_count": halted.count(),
         "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
         "overdue_count": overdue.count(),
         "now": clock.now(),
+        "most": MOST_ON_HOME,
     }
     return page(request, "rollouts/home.html", context)
-
-
-def waiting_for(user: Any) -> Iterator[tuple[Rollout, Any]]:
-    """Rollouts that wait for an order that this person may give, with the order's name."""
-    if user.has_perm(roles.APPROVE):
-        asked = Rollout.objects.filter(status=Status.AWAITING_APPROVAL)
-        if not settings.ALLOW_SELF_APPROVAL:
-            asked = asked.exclude(author=user)
-        yield from ((rollout, _("approve or deny")) for rollout in asked[:MOST_ON_HOME])
-    if user.has_perm(roles.OPERATE):
-        for status, what in ((Status.APPROVED, _("start")), (Status.DRAFT, _("submit"))):
-            own = Rollout.objects.filter(status=status)[:MOST_ON_HOME]
-            yield from ((rollout, what) for rollout in own)
-    if user.has_perm(roles.OVERRIDE):
-        held = Wave.objects.filter(status=WaveStatus.HELD, rollout__status=Status.RUNNING)
-        for wave in held.select_related("rollout")[:MOST_ON_HOME]:
-            yield wave.rollout, _("advance or halt: a wave is held")
 
 
 @require_safe
@@ -226,7 +206,8 @@ def head(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
 
 def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     """The orders that this person may give now."""
-    offered = [kind for kind in possible_orders(rollout) if may_give(request.user, kind, rollout)]
+    possible = list(offers.possible_orders(rollout))
+    offered = [kind for kind in possible if offers.may_give(request.user, kind, rollout)]
     return {
         "may_halt": Order.Kind.HALT in offered,
         "offers": [
@@ -297,37 +278,6 @@ def bar_of(seen: Mapping[str, Any], guardrails: Mapping[str, Guardrail]) -> char
 
 
 # --- orders -------------------------------------------------------------------------------------
-
-
-def possible_orders(rollout: Rollout) -> Iterator[Order.Kind]:
-    """The orders that the rollout's and its wave's state allow."""
-    status = Status(rollout.status)
-    for kind in COMMANDS:
-        if (status, TRIGGERS.get(kind.value)) in TRANSITIONS:
-            yield kind
-    if status is Status.RUNNING:
-        yield from wave_orders(current_wave(rollout))
-
-
-def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
-    if wave is None:
-        return
-    is_observed = wave.status in (WaveStatus.OBSERVING, WaveStatus.HELD)
-    latest = wave.decisions.order_by("-pk").first()
-    if wave.status == WaveStatus.HELD or (is_observed and selectors.advised_widen(wave)):
-        yield Order.Kind.ADVANCE
-    if wave.status in (WaveStatus.OBSERVING, WaveStatus.SETTLING) and not wave.is_extended:
-        yield Order.Kind.EXTEND
-    if is_observed or wave.status == WaveStatus.PENDING:
-        yield Order.Kind.SKIP_WAVE
-    if latest is not None and latest.reason_code == Reason.REVIEW:
-        yield Order.Kind.ACKNOWLEDGE
-
-
-def may_give(user: Any, kind: Order.Kind, rollout: Rollout) -> bool:
-    """Whether to offer an order; the service has the last word."""
-    is_own = kind is Order.Kind.APPROVE and rollout.author_id == user.pk
-    return roles.may_order(user, kind, rollout) and (settings.ALLOW_SELF_APPROVAL or not is_own)
 
 
 @require_POST

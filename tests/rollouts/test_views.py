@@ -276,6 +276,17 @@ def test_home_says_what_waits_for_me_what_moves_and_what_is_stuck():
     assert "late-machine" in is_stuck
 
 
+def test_home_asks_operators_to_confirm_an_advised_widen_and_to_triage():
+    rollout = rows.running(mode="advise")
+    rows.look(rollout.waves.first(), kind="widen", code="not_worse", reason="not worse")
+    lost(rollout)
+
+    waiting = client_of("operator").get("/").content.decode().split('id="moving-title"')[0]
+
+    assert "the engine advises to widen" in waiting
+    assert "a machine did not return" in waiting
+
+
 def test_home_leaves_the_own_plan_to_other_approvers():
     author = make_user(is_staff=True)
     rows.submitted(name="mine", author=author)
