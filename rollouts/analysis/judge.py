@@ -7,7 +7,7 @@ depends on a later one.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -30,6 +30,8 @@ from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.proportions import hard_stop
 from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
+from rollouts.analysis.recommendation import Situation, recommend
+from rollouts.analysis.recovery import shrunk_means
 from rollouts.analysis.samples import FloatArray, IntArray, Samples
 from rollouts.analysis.sequential import CrossingState, cross
 from rollouts.analysis.spending import (
@@ -40,14 +42,7 @@ from rollouts.analysis.spending import (
     ni_level,
     share_alpha,
 )
-from rollouts.analysis.verdicts import (
-    DecisionKind,
-    GuardrailEvaluation,
-    LookEvaluation,
-    Reason,
-    Recommendation,
-    Verdict,
-)
+from rollouts.analysis.verdicts import LookEvaluation
 from rollouts.analysis.wave import GuardrailState, Look, WavePlan, WaveState
 
 __all__ = [
@@ -69,7 +64,6 @@ ENGINE_VERSION = "1"
 EXTENSION_CHECKPOINT = 2.0
 """Stands for the extension's end among the checkpoints passed."""
 SAMPLE_RATIO_P = 0.001
-ROUNDING_HOURS = 1e-6
 CACHED_LABELS = 4
 
 _labels: OrderedDict[tuple[str, int, int], Labels] = OrderedDict()
@@ -138,15 +132,18 @@ def design_shortfalls(design: Design, policy: Policy, *, alpha: float) -> dict[s
     """Guardrails that this design can never halt on, with the reason in words."""
     shares = alpha_by_guardrail(policy, alpha=alpha)
     return {
-        guardrail.name: (
-            f"too few assignments: {design.assignments} cannot reach the level "
-            f"{float(shares[guardrail.name]):.2g}"
-        )
+        guardrail.name: _shortfall_in_words(design, shares[guardrail.name])
         for guardrail in policy.guardrails
         if guardrail.halt
         and guardrail.metric in PERMUTED
         and shares[guardrail.name] * design.assignments < 1
     }
+
+
+def _shortfall_in_words(design: Design, alpha: Fraction) -> str:
+    if not alpha:
+        return "nothing of the error budget is left to halt on"
+    return f"too few assignments: {design.assignments} cannot reach the level {float(alpha):.2g}"
 
 
 def check_design(design: Design, policy: Policy, *, alpha: float) -> None:
@@ -473,37 +470,7 @@ def _scores(prepared: _Prepared, look: Look) -> dict[str, tuple[int, ...]]:
     }
 
 
-# --- the decision --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What a recommendation needs to know beyond the verdicts.
-
-    Parameters
-    ----------
-    observed_hours, least_hours : float
-        Since the clock of the last enrolled block started; and what widening asks for.
-    waiting_units : int
-        Enrolled units whose clock has not started.
-    hard_stop : str or None
-        Why to stop outside the error budget.
-    unacknowledged : tuple of str
-        Novel signatures on canaries that nobody has acknowledged.
-    blind : tuple of str
-        Guardrails whose missing data hold the wave: all but those that are never required, and
-        those of a recording that does not collect their kind of report at all.
-    jumped : tuple of str
-        Fault guardrails on which both arms exceed their own period before.
-    """
-
-    observed_hours: float
-    least_hours: float
-    waiting_units: int = 0
-    hard_stop: str | None = None
-    unacknowledged: tuple[str, ...] = ()
-    blind: tuple[str, ...] = ()
-    jumped: tuple[str, ...] = ()
+# --- what a recommendation needs to know --------------------------------------------------
 
 
 def _situation(prepared: _Prepared, index: int) -> Situation:
@@ -560,182 +527,6 @@ def _install_stop(run: Run, cutoff: float) -> str | None:
     return None if stop is None else f"installs: {stop.value.replace('_', ' ')}"
 
 
-def recommend(
-    guardrails: Sequence[GuardrailEvaluation],
-    *,
-    plan: WavePlan,
-    policy: Policy,
-    look: Look,
-    is_checkpoint: bool,
-    situation: Situation,
-) -> Recommendation:
-    """Turn one evaluation per guardrail into one decision; the worst wins, doubt holds."""
-    stop = _halt(guardrails, situation) or _block(guardrails, situation)
-    if stop is not None:
-        return stop
-    open_names = _unproven(guardrails)
-    undecided = _undecided(guardrails)
-    has_evidence = any(g.required for g in guardrails)
-    too_early = _too_early(situation)
-    if is_checkpoint and not open_names and too_early is None:
-        if has_evidence and not undecided:
-            return _recommended(
-                DecisionKind.WIDEN,
-                Reason.NOT_WORSE,
-                f"not worse than the margin: {_listed(g.name for g in guardrails if g.required)}",
-            )
-        refusal = _smoke_refusal(plan, policy)
-        if refusal is None:
-            return _recommended(DecisionKind.WIDEN, Reason.SMOKE_ONLY, _smoke_words(guardrails))
-    return _wait(
-        plan,
-        look,
-        open_names=open_names,
-        undecided=undecided,
-        has_evidence=has_evidence,
-        too_early=too_early,
-        refusal=_smoke_refusal(plan, policy),
-    )
-
-
-def _recommended(kind: DecisionKind, code: Reason, reason: str) -> Recommendation:
-    return Recommendation(kind, code, reason)
-
-
-def _hold(code: Reason, reason: str) -> Recommendation:
-    return Recommendation(DecisionKind.HOLD, code, reason)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
-def _halt(guardrails: Sequence[GuardrailEvaluation], situation: Situation) -> Recommendation | None:
-    if situation.hard_stop is not None:
-        return _recommended(DecisionKind.HALT, Reason.HARD_STOP, situation.hard_stop)
-    harmful = [g for g in guardrails if g.verdict is Verdict.HARMFUL]
-    if harmful:
-        words = "; ".join(f"{g.name} is {g.reason}" for g in harmful)
-        return _recommended(DecisionKind.HALT, Reason.HARMFUL, f"harmful: {words}")
-    return None
-
-
-def _block(
-    guardrails: Sequence[GuardrailEvaluation], situation: Situation
-) -> Recommendation | None:
-    """What holds a wave whatever else was shown."""
-    tolerated = [g.name for g in guardrails if g.crossed and g.verdict is not Verdict.HARMFUL]
-    if tolerated:
-        return _hold(
-            Reason.REVIEW, f"real but within the margin, a person must look: {_listed(tolerated)}"
-        )
-    if situation.unacknowledged:
-        return _hold(
-            Reason.REVIEW,
-            f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
-        )
-    if situation.jumped:
-        return _hold(
-            Reason.INTERFERENCE,
-            f"both arms exceed their own period before on {_listed(situation.jumped)}; whether "
-            "canaries disturb their neighbours or all suffer alike cannot be told",
-        )
-    silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.name in situation.blind]
-    if silent:
-        words = "; ".join(f"{g.name}: {g.reason}" for g in silent)
-        return _hold(Reason.NO_DATA, words)
-    return None
-
-
-def _unproven(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:
-    return [g.name for g in guardrails if g.required and g.verdict is not Verdict.NOT_WORSE]
-
-
-def _undecided(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:
-    """Fault families that the planner says this wave cannot decide, and has not by luck."""
-    return [
-        g.name
-        for g in guardrails
-        if g.metric is Metric.FAULTS
-        and g.is_decidable is False
-        and not g.required
-        and g.verdict is not Verdict.NOT_WORSE
-    ]
-
-
-def _too_early(situation: Situation) -> str | None:
-    if situation.waiting_units:
-        return f"{situation.waiting_units} enrolled units are not past their burn-in"
-    if situation.observed_hours < situation.least_hours - ROUNDING_HOURS:
-        return (
-            f"{situation.observed_hours:.1f} h observed, at least "
-            f"{situation.least_hours:.1f} h are needed"
-        )
-    return None
-
-
-def _smoke_refusal(plan: WavePlan, policy: Policy) -> str | None:
-    if plan.is_recorded:
-        return "a recorded case is not widened on a smoke test"
-    if not (plan.allows_smoke and policy.smoke_widen):
-        return "smoke widening is off for this wave"
-    if plan.expected_excess_faults is None:
-        return "the next wave's expected excess faults are unknown"
-    if plan.expected_excess_faults > policy.max_excess_faults:
-        return (
-            f"the next wave could suffer {plan.expected_excess_faults:.0f} excess faults before "
-            f"a halt, {policy.max_excess_faults:.0f} are accepted"
-        )
-    return None
-
-
-def _smoke_words(guardrails: Sequence[GuardrailEvaluation]) -> str:
-    open_names = [g.name for g in guardrails if g.verdict is not Verdict.NOT_WORSE]
-    return f"no harm seen; this wave could not have ruled out harm in {_listed(open_names)}"
-
-
-def _wait(
-    plan: WavePlan,
-    look: Look,
-    *,
-    open_names: Sequence[str],
-    undecided: Sequence[str],
-    has_evidence: bool,
-    too_early: str | None,
-    refusal: str | None,
-) -> Recommendation:
-    is_over = look.elapsed >= 1 and (not plan.can_extend or look.extension_elapsed >= 1)
-    missing = _missing_words(open_names, undecided, has_evidence=has_evidence, refusal=refusal)
-    if is_over:
-        return _hold(
-            Reason.INCONCLUSIVE, f"window over: {missing or too_early or 'shown too late'}"
-        )
-    if look.elapsed >= 1 and not plan.is_extended and look.extension_elapsed == 0:
-        return _hold(Reason.EXTENDED, f"window over, extended once: {missing or too_early}")
-    if missing:
-        return _hold(Reason.EVIDENCE_OPEN, f"{missing}; {_next_checkpoint(look)}")
-    why = too_early or "wave widens at checkpoints only"
-    return _hold(Reason.WINDOW_OPEN, f"not worse so far; {why}; {_next_checkpoint(look)}")
-
-
-def _missing_words(
-    open_names: Sequence[str], undecided: Sequence[str], *, has_evidence: bool, refusal: str | None
-) -> str:
-    if open_names:
-        return f"not yet proven: {_listed(open_names)}"
-    if undecided and refusal:
-        return f"undecidable in this wave: {_listed(undecided)} ({refusal})"
-    if not has_evidence and refusal:
-        return f"no guardrail is required, so nothing can be proven ({refusal})"
-    return ""
-
-
-def _next_checkpoint(look: Look) -> str:
-    coming = [float(c) for c in CHECKPOINTS if c > look.elapsed]
-    where = f"{coming[0]:.0%} of the window" if coming else "the extension's end"
-    return f"judged next at {where}"
-
-
 # --- replay --------------------------------------------------------------------------------
 
 
@@ -769,9 +560,18 @@ def replay(
     labels = _drawn(design, seed=seed, resamples=resamples)
     found = {}
     for name, level in levels.items():
-        if name not in scores:
-            raise AnalysisError(f"no stored score {name!r}; stored are {', '.join(scores)}")
-        sums = labels.sums(np.array(scores[name], dtype=np.int64))
+        sums = _stored_sums(scores, name, labels=labels)
         before = states.get(name, CrossingState.initial(labels.paths))
         found[name] = cross(before, sums, level=Fraction(level))
     return found
+
+
+def _stored_sums(scores: Mapping[str, Sequence[int]], name: str, *, labels: Labels) -> IntArray:
+    """Sums of a stored score; one per interruption is shrunk by its stored counts."""
+    if name not in scores:
+        raise AnalysisError(f"no stored score {name!r}; stored are {', '.join(scores)}")
+    sums = labels.sums(np.array(scores[name], dtype=np.int64))
+    counts = name.replace("-sum/", "-count/")
+    if counts == name or counts not in scores:
+        return sums
+    return shrunk_means(sums, labels.sums(np.array(scores[counts], dtype=np.int64)))

@@ -6,22 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollouts.analysis.differences import Difference, Outcomes, difference_of
+from rollouts.analysis.differences import Outcomes, difference_of
 from rollouts.analysis.evidence import (
     EffectLine,
     Moment,
     figure,
     finite,
-    harm_bound,
     harm_limit,
     margin_limit,
     spent_details,
     stepped_halt,
-    stepped_widen,
     stepped_widen_paths,
     verdict_for,
 )
 from rollouts.analysis.exposure import clock_start
+from rollouts.analysis.guardrails.difference import judged_difference
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.power import is_decidable, recovery_ni_power, severe_ni_power
@@ -36,7 +35,7 @@ from rollouts.analysis.recovery import (
 )
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray, RecoveryRows
 from rollouts.analysis.scores import UNITS_PER_LOG, quantised
-from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval, Verdict
+from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
 
 LARGEST_LOG = math.log(50.0)
@@ -332,123 +331,3 @@ class SeverePathTrack:
             counts=(canary, control),
             words="share of interruptions with a severe path",
         )
-
-
-def judged_difference(
-    guardrail: Guardrail,
-    run: Run,
-    *,
-    moment: Moment,
-    harm: IntArray,
-    found: Difference | None,
-    counts: tuple[ArmCounts, ArmCounts],
-    words: str,
-    has_margin: bool = True,
-    as_points: bool = True,
-) -> tuple[GuardrailEvaluation, GuardrailState]:
-    """Halt by re-assignment, widen by the clustered z, limits on the difference."""
-    state = stepped_halt(moment, harm)
-    if has_margin and moment.may_show and not state.is_crossed:
-        z = None if found is None else found.margin_z(guardrail.margin)
-        state = stepped_widen(moment, state, is_shown=z is not None and z < -moment.widen_bound)
-    low, high = _difference_limits(
-        guardrail, moment, harm, found, state=state, has_margin=has_margin
-    )
-    verdict = verdict_for(moment, state)
-    estimate = None if found is None else found.estimate
-    evaluation = GuardrailEvaluation(
-        name=guardrail.name,
-        metric=guardrail.metric,
-        verdict=verdict,
-        unit="difference",
-        estimate=finite(estimate),
-        repeated=Interval(low, high, 1 - run.policy.beta),
-        fixed_look=found.interval() if found is not None else Interval(None, None, 0.95),
-        canary=counts[0],
-        control=counts[1],
-        reason=_difference_reason(
-            guardrail,
-            verdict,
-            estimate,
-            (low, high),
-            moment=moment,
-            words=words,
-            has_margin=has_margin,
-            as_points=as_points,
-        ),
-        required=moment.is_required,
-        is_decidable=moment.is_decidable,
-        crossed=state.is_crossed,
-        shown=state.is_shown,
-        details={
-            **spent_details(moment, state),
-            "margin": guardrail.margin if has_margin else None,
-            "tolerance": guardrail.tolerance,
-            "statistic": int(harm[0]),
-        },
-    )
-    return evaluation, state
-
-
-def _difference_limits(
-    guardrail: Guardrail,
-    moment: Moment,
-    harm: IntArray,
-    found: Difference | None,
-    *,
-    state: GuardrailState,
-    has_margin: bool,
-) -> tuple[float | None, float | None]:
-    """Normal limits at the look's spending, moved where they would contradict the verdict."""
-    if found is None or moment.missing is not None or moment.undersized is not None:
-        return None, None
-    bound = harm_bound(moment, harm)
-    low = found.estimate - bound * found.error if math.isfinite(bound) else -math.inf
-    low = max(low, guardrail.tolerance) if state.is_crossed else min(low, guardrail.tolerance)
-    if not has_margin:
-        return finite(low), None
-    high = found.estimate + moment.widen_bound * found.margin_error(guardrail.margin)
-    if state.is_shown:
-        high = min(high, guardrail.margin)
-    elif not state.is_crossed:
-        high = max(high, guardrail.margin)
-    return finite(min(low, high)), finite(high)
-
-
-def _difference_reason(
-    guardrail: Guardrail,
-    verdict: Verdict,
-    estimate: float | None,
-    limits: tuple[float | None, float | None],
-    *,
-    moment: Moment,
-    words: str,
-    has_margin: bool,
-    as_points: bool,
-) -> str:
-    if verdict is Verdict.NO_DATA:
-        return moment.missing or "no data"
-    if estimate is None:
-        return f"not estimable: no occasion in an arm ({words})"
-    show = _points if as_points else _plain
-    low, high = limits
-    side = "above" if estimate >= 0 else "below"
-    what = f"{show(abs(estimate))} {side} the control's {words}"
-    if verdict is Verdict.HARMFUL:
-        return what if low is None else f"{what} (at least {show(low)})"
-    if not has_margin:
-        return f"{what}; halts only, proves nothing"
-    margin = f"the margin is {show(guardrail.margin)}"
-    if verdict is Verdict.NOT_WORSE:
-        return f"{what} ({'' if high is None else f'at most {show(high)}; '}{margin})"
-    if moment.undersized is not None:
-        return moment.undersized
-    return f"{what}; {'no upper limit yet' if high is None else f'could be {show(high)}'}, {margin}"
-
-
-def _points(share: float) -> str:
-    return f"{figure(100 * share)} points"
-
-
-def _plain(value: float) -> str:
-    return figure(value)

@@ -10,10 +10,10 @@ import numpy as np
 from rollouts.analysis.differences import Outcomes, difference_of
 from rollouts.analysis.evidence import Moment
 from rollouts.analysis.exposure import clock_start, service_spans
+from rollouts.analysis.guardrails.difference import judged_difference
 from rollouts.analysis.guardrails.interruptions import (
     interruptions_at,
     is_begun,
-    judged_difference,
     recoveries_absent,
 )
 from rollouts.analysis.guardrails.run import Run
@@ -201,7 +201,10 @@ def prepare_lost_work(guardrail: Guardrail, run: Run) -> UnitTrack:
 
 
 def _telemetry_figures(run: Run, index: int) -> Figures:
-    """1 if a unit's machines reported in under 90 % of the intervals that they served."""
+    """1 if a unit's machines reported in under 90 % of the intervals that they served.
+
+    Reports need not begin with the service: each piece of it owes one interval less than fits.
+    """
     spacing = report_spacing(run.samples)
     rows = run.samples.observations
     if rows is None or spacing <= 0:
@@ -212,7 +215,8 @@ def _telemetry_figures(run: Run, index: int) -> Figures:
     low = np.maximum(start, clock_start(samples)[machine])
     span = np.maximum(np.minimum(end, cutoff) - low, 0.0)
     unit = samples.machines.unit
-    owed = np.bincount(unit[machine], weights=np.floor(span / spacing), minlength=run.units)
+    whole = np.maximum(np.floor(span / spacing) - 1, 0.0)
+    owed = np.bincount(unit[machine], weights=whole, minlength=run.units)
     here = (rows.end_seconds <= cutoff) & (rows.start_seconds >= clock_start(samples)[rows.machine])
     sent = np.bincount(unit[rows.machine[here]], minlength=run.units)
     known = run.present(index) & (owed >= 1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rollouts.analysis import judge
-from rollouts.analysis.errors import DesignTooSmall, EmptyArm, InvalidLevel
+from rollouts.analysis.errors import AnalysisError, DesignTooSmall, EmptyArm, InvalidLevel
 from rollouts.analysis.samples import ObservationRows, Samples
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason, Verdict
 from rollouts.analysis.wave import GuardrailState, Look, WavePlan, WaveState
@@ -468,6 +468,20 @@ def test_machines_that_stop_reporting_halt_by_telemetry():
     assert evaluations[0].guardrails[0].verdict is Verdict.HARMFUL
 
 
+def test_reports_that_do_not_begin_with_the_service_are_no_silence():
+    # Service starts half an hour before the first report and the last is still to come.
+    rows = worlds.reports([1.0] * 80, hours=23)
+    shifted = replace(
+        rows, start_seconds=rows.start_seconds + 1800, end_seconds=rows.end_seconds + 1800
+    )
+    samples = replace(worlds.world(20, 60, hours=24, observations=shifted), interval_seconds=HOUR)
+
+    evaluations = replayed(samples, worlds.policy(TELEMETRY), number=12)
+
+    assert {e.guardrails[0].details["statistic"] for e in evaluations} == {0}
+    assert evaluations[-1].guardrails[0].verdict is Verdict.INCONCLUSIVE
+
+
 def installs(*outcomes: str, machines: int = 60) -> Samples:
     padded = [*outcomes, *["succeeded"] * (machines - len(outcomes))]
     samples = worlds.world(machines, machines, hours=24, attempts=worlds.installs(padded))
@@ -769,6 +783,41 @@ def test_a_planned_design_too_small_for_its_level_is_refused():
     judge.check_design(judge.design_of(samples), worlds.policy(FAULTS), alpha=0.04)
 
 
+def test_a_wave_without_alpha_neither_halts_nor_widens():
+    samples = worlds.world(
+        20, 60, hours=24, observations=worlds.reports(even_speeds(20, 60, ratio=0.9), hours=24)
+    )
+
+    evaluations = replayed(
+        samples, worlds.policy(THROUGHPUT), plan=worlds.recorded(samples, alpha=0.0)
+    )
+
+    assert set(verdicts(evaluations)) == {Verdict.INCONCLUSIVE}
+    assert evaluations[-1].guardrails[0].reason == (
+        "nothing of the error budget is left to halt on"
+    )
+
+
+def test_before_any_clock_has_started_there_is_no_evidence_and_no_verdict():
+    samples = replace(drawn(1), attempts=None)
+    clocks = np.full(len(samples.units.name), np.inf)
+    samples = replace(samples, units=replace(samples.units, clock_start_seconds=clocks))
+
+    (evaluation,), state = judge.evaluate(
+        samples,
+        ALL,
+        worlds.live(samples),
+        looks=[Look(1, 3600.0, 0.0)],
+        state=judge.initial_state(samples, ALL),
+    )
+
+    assert evaluation.recommendation.kind is DecisionKind.HOLD
+    assert evaluation.guardrails[0].reason == (
+        "no data: no canary machine has been in service since the clock's start"
+    )
+    json.dumps(state.to_dict(), allow_nan=False)
+
+
 def test_no_exposure_in_an_arm_is_no_data():
     samples = worlds.world(5, 5, hours=24, faults=worlds.faults([]))
     left = np.where(np.arange(10) < 5, 0.0, np.inf)
@@ -831,6 +880,38 @@ def test_a_stored_look_replays_to_the_same_integers():
 
     assert again["faults/harm/2"].to_bytes() == after.of("faults").halt.to_bytes()
     assert first.scores.keys() != second.scores.keys()
+
+
+def test_a_stored_look_replays_the_scores_of_interruptions_too():
+    samples = drawn(4)
+    (look,) = worlds.looks(samples, 1)
+    (evaluation,), after = judge.evaluate(
+        samples, ALL, worlds.live(samples), looks=[look], state=judge.initial_state(samples, ALL)
+    )
+    name = "recovery_time/harm-sum/1"
+
+    again = judge.replay(
+        evaluation.scores,
+        design=judge.design_of(samples),
+        seed=ALL.seed,
+        resamples=ALL.resamples,
+        levels={name: evaluation.guardrails[2].details["halt_level"]},
+        states={},
+    )
+
+    assert again[name].to_bytes() == after.of("recovery_time").halt.to_bytes()
+
+
+def test_a_score_that_was_not_stored_cannot_be_replayed():
+    with pytest.raises(AnalysisError, match="no stored score 'a'; stored are b"):
+        judge.replay(
+            {"b": (1, 0)},
+            design=judge.design_of(worlds.world(1, 1, hours=1)),
+            seed=1,
+            resamples=1,
+            levels={"a": "1/20"},
+            states={},
+        )
 
 
 def test_a_stored_evaluation_is_json():
