@@ -65,9 +65,10 @@ def check_database() -> None:
 
 def is_virtual_only() -> bool:
     """Tell whether the database holds a virtual fleet and nothing but it."""
-    return VirtualFleet.objects.exists() and not Machine.objects.exclude(
-        labels__virtual="yes"
-    ).exists()
+    return (
+        VirtualFleet.objects.exists()
+        and not Machine.objects.exclude(labels__virtual="yes").exists()
+    )
 
 
 # --- setting up --------------------------------------------------------------------------------

@@ -179,9 +179,7 @@ def _throughput_before(
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[roster]
 
 
-def _recoveries(
-    parts: list[Recoveries], place: Ints, *, start: float, end: float
-) -> RecoveryRows:
+def _recoveries(parts: list[Recoveries], place: Ints, *, start: float, end: float) -> RecoveryRows:
     machine = place[np.concatenate([part.machine for part in parts])]
     began = np.concatenate([part.start for part in parts])
     ended = np.concatenate([part.end for part in parts])
