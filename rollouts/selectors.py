@@ -231,7 +231,11 @@ def timeline(rollout: Rollout, *, limit: int = 100) -> list[dict[str, Any]]:
     """Return the newest orders, moves and turning decisions as one list, newest first."""
     orders = rollout.orders.select_related("actor", "second_person").order_by("-pk")[:limit]
     moves = rollout.transitions.select_related("wave").order_by("-pk")[:limit]
-    rows = [*_order_rows(orders), *_move_rows(moves), *_decision_rows(turning_points(rollout))]
+    rows = [
+        *_order_rows(orders),
+        *_move_rows(moves),
+        *_decision_rows(reversed(turning_points(rollout))),
+    ]
     return sorted(rows, key=lambda row: row["at"], reverse=True)[:limit]
 
 
