@@ -9,6 +9,8 @@ from rollouts.analysis.policy import Guardrail, Metric
 
 WIDTH = 240.0
 _EDGE = 8.0  # room for the arrow heads of a cut interval
+#: Judged for harm only, or against the fleet's own baseline: no fixed number to draw.
+_WITHOUT_LIMITS = (Metric.NOVEL_SIGNATURES, Metric.INSTALL, Metric.LOST_WORK)
 _BEYOND = 1.8  # how far past its margin a drawing reaches
 
 
@@ -80,8 +82,8 @@ def interval_bar(evaluation: Mapping[str, Any], guardrail: Guardrail) -> Bar:
 
 def _limit(value: float, metric: Metric, *, is_ratio: bool) -> float | None:
     """A margin or tolerance on the scale of the estimate; None where the metric has none."""
-    if metric in (Metric.NOVEL_SIGNATURES, Metric.INSTALL):
-        return None  # judged against the fleet's own baseline, not against one number
+    if metric in _WITHOUT_LIMITS:
+        return None
     if metric is Metric.THROUGHPUT:
         return 1 - value if is_ratio else -value
     return value

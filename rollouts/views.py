@@ -37,6 +37,7 @@ View = Callable[..., HttpResponse]
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="[^"]*"')
 PAGE_SIZE = 50
 MOST_ON_HOME = 20
+MOST_ENDED = 5
 MOST_IN_TIMELINE = 100
 
 COMMANDS: Mapping[Order.Kind, Callable[..., Order | None]] = {
@@ -96,6 +97,7 @@ def home(request: HttpRequest) -> HttpResponse:
     overdue = Machine.objects.filter(deadline_at__lt=clock.now()).select_related("platform")
     moving = Rollout.objects.filter(status__in=MOVING)
     halted = Rollout.objects.filter(status=Status.HALTED)
+    ended = Rollout.objects.filter(finished_at__isnull=False)
     context = {
         "title": _("Home"),
         "moving": moving.select_related("bundle")[:MOST_ON_HOME],
@@ -105,6 +107,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "halted_count": halted.count(),
         "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
         "overdue_count": overdue.count(),
+        "ended": ended.select_related("bundle").order_by("-finished_at")[:MOST_ENDED],
         "now": clock.now(),
         "most": MOST_ON_HOME,
     }
@@ -201,6 +204,7 @@ def head(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     return {
         "decision": selectors.decisions_of(rollout).first(),
         "conditions": explain(rollout),
+        "children": rollout.children.all(),
     }
 
 
@@ -220,17 +224,8 @@ def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
 
 def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     """The wave ladder with verdicts, the attempts, and what happened in order."""
-    sizes = selectors.arm_sizes(rollout)
-    guardrails = guardrails_of(rollout)
     return {
-        "waves": [
-            {
-                "wave": wave,
-                "arms": sizes.get(wave.number, {}),
-                **verdicts(selectors.deciding_evaluation(wave), guardrails),
-            }
-            for wave in selectors.waves_of(rollout)
-        ],
+        "waves": waves_with_verdicts(rollout),
         "attempts": selectors.attempt_counts(rollout),
         "exposed": selectors.machines_exposed(rollout),
         "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],
@@ -241,6 +236,23 @@ def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
             :MOST_IN_TIMELINE
         ],
     }
+
+
+def waves_with_verdicts(rollout: Rollout) -> list[dict[str, Any]]:
+    """The waves in order, each with its guardrails; only the last one judged is unfolded."""
+    sizes, guardrails = selectors.arm_sizes(rollout), guardrails_of(rollout)
+    rows: list[dict[str, Any]] = [
+        {
+            "wave": wave,
+            "arms": sizes.get(wave.number, {}),
+            **verdicts(selectors.deciding_evaluation(wave), guardrails),
+        }
+        for wave in selectors.waves_of(rollout)
+    ]
+    judged = [row for row in rows if row["evaluation"]]
+    for row in judged[-1:]:
+        row["is_open"] = True
+    return rows
 
 
 PARTS: Mapping[str, Callable[[HttpRequest, Rollout], dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
-SIZE = {"width": 1280, "height": 900}
+SIZE = {"width": 1360, "height": 1300}
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def shoot(address: str, cookie: str) -> None:
         page = context.new_page()
         for name, path in pages():
             page.goto(address + path, wait_until="networkidle")
-            page.screenshot(path=IMAGES / f"{name}.png", full_page=name.startswith("rollout"))
+            page.screenshot(path=IMAGES / f"{name}.png")
             print(IMAGES / f"{name}.png")
         browser.close()
 

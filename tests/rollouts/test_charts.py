@@ -9,6 +9,7 @@ from tests.rollouts.rows import seen
 FAULTS = Guardrail("faults", Metric.FAULTS, True, True, margin=2.0, tolerance=1.0)
 THROUGHPUT = Guardrail("throughput", Metric.THROUGHPUT, True, True, margin=0.02, tolerance=0.01)
 SEVERE = Guardrail("severe_path", Metric.SEVERE_PATH, None, True, margin=0.15, tolerance=0.0)
+LOST = Guardrail("lost_work", Metric.LOST_WORK, None, True, margin=0.0, tolerance=0.0)
 NOVEL = Guardrail("novel", Metric.NOVEL_SIGNATURES, None, True, margin=0.0, tolerance=0.0)
 
 

@@ -197,6 +197,16 @@ def test_a_rollout_page_shows_reason_verdicts_and_drawings():
     )
 
 
+def test_only_the_last_judged_wave_is_unfolded():
+    rollout = rows.running()
+    for wave in rollout.waves.all():
+        rows.look(wave)
+
+    page = detail(client_of("viewer"), rollout)
+
+    assert re.findall(r'id="wave-(\d)"( open)?', page) == [("1", ""), ("2", " open")]
+
+
 def test_text_from_outside_is_shown_as_text():
     rollout = rows.running(name="<script>alert(1)</script>")
     rows.look(rollout.waves.first(), reason="<img src=x onerror=alert(1)>")
