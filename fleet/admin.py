@@ -19,7 +19,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.paginator import InfinitePaginator
 
 from fleet import clock, services
-from fleet.errors import FleetError
+from fleet.errors import BundleFrozen, FleetError
 from fleet.models import (
     BundleImage,
     BundleStatus,
@@ -46,11 +46,22 @@ admin.site.unregister([User, Group, AuthToken])
 
 
 class ConfigAdmin(ModelAdmin):
-    """Base of what people may edit."""
+    """Base of what people may edit.
+
+    Only what the form changed is written: a whole row would carry back a state that moved on
+    while the form was open.
+    """
 
     list_per_page = 50
     show_full_result_count = False
     warn_unsaved_form = True
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        columns = [field.name for field in obj._meta.concrete_fields]
+        obj.save(update_fields=[name for name in columns if name in form.changed_data])
 
 
 class RecordAdmin(ModelAdmin):
@@ -319,6 +330,8 @@ class FirmwareBundleAdmin(ConfigAdmin):
         if not change:
             obj.author = request.user
             obj.created_at = clock.now()
+        elif FirmwareBundle.objects.select_for_update().get(pk=obj.pk).status != obj.status:
+            raise BundleFrozen(f"bundle {obj} was approved meanwhile; it cannot change any more")
         super().save_model(request, obj, form, change)
 
     @admin.action(description="Approve the selected drafts", permissions=("change",))

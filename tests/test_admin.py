@@ -6,14 +6,17 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 from knox.models import AuthToken
 from unfold.admin import ModelAdmin
 
+from fleet import services
+from fleet.errors import BundleFrozen
 from fleet.models import FirmwareBundle, FirmwareImage, Machine, Platform, StateChange
 from rollouts.models import Decision, Evaluation, Rollout
-from tests.factories import make_bundle, make_image, make_machine, make_user
+from tests.factories import NOW, make_bundle, make_image, make_machine, make_user
 from tests.rollouts import rows
 
 pytestmark = pytest.mark.django_db
@@ -119,6 +122,35 @@ def test_a_machines_state_cannot_be_edited(root: Client):
     assert response.status_code == 302
     assert (machine.site, machine.name, machine.state) == ("north", "gpu-17", "awaiting_diagnosis")
     assert not machine.may_take_work
+
+
+class Form:
+    """What the admin hands on when somebody changed one field."""
+
+    changed_data = ("site",)
+
+
+def test_a_machine_that_moved_while_its_form_was_open_stays_where_it_moved():
+    machine = make_machine("gpu-17")
+    Machine.objects.filter(pk=machine.pk).update(state="draining", may_take_work=False)
+
+    machine.site = "north"
+    admin.site.get_model_admin(Machine).save_model(None, machine, Form(), change=True)
+
+    machine.refresh_from_db()
+    assert (machine.site, machine.state, machine.may_take_work) == ("north", "draining", False)
+
+
+def test_a_bundle_that_was_approved_while_its_form_was_open_stays_approved():
+    bundle = make_bundle(is_approved=False)
+    stale = FirmwareBundle.objects.get(pk=bundle.pk)
+    services.approve_bundle(bundle, approver=make_user(), now=NOW)
+
+    with pytest.raises(BundleFrozen), transaction.atomic():
+        admin.site.get_model_admin(FirmwareBundle).save_model(None, stale, Form(), change=True)
+
+    bundle.refresh_from_db()
+    assert bundle.status == "approved"
 
 
 def test_an_approved_bundle_and_its_images_are_frozen(root: Client):
