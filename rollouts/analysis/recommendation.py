@@ -15,6 +15,8 @@ from rollouts.analysis.verdicts import (
 from rollouts.analysis.wave import Look, WavePlan
 
 ROUNDING_HOURS = 1e-6
+HALT_ONLY = frozenset({Metric.NOVEL_SIGNATURES, Metric.LOST_WORK})
+"""Metrics without a margin: they can stop a wave, but prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,11 @@ def _smoke_refusal(plan: WavePlan, policy: Policy) -> str | None:
 
 
 def _smoke_words(guardrails: Sequence[GuardrailEvaluation]) -> str:
-    open_names = [g.name for g in guardrails if g.verdict is not Verdict.NOT_WORSE]
+    open_names = [
+        g.name
+        for g in guardrails
+        if g.verdict is not Verdict.NOT_WORSE and g.metric not in HALT_ONLY
+    ]
     return f"no harm seen; this wave could not have ruled out harm in {_listed(open_names)}"
 
 

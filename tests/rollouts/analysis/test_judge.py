@@ -625,9 +625,10 @@ def smoke_plan(samples: Samples, **fields: object) -> WavePlan:
 def test_a_smoke_wave_widens_and_says_what_it_could_not_rule_out():
     samples = equal_world(faults=worlds.faults([(70, 3.0)]))
 
-    evaluations = replayed(
-        samples, worlds.policy(THROUGHPUT, AUTO_FAULTS), plan=smoke_plan(samples)
-    )
+    samples = replace(samples, known_signatures=frozenset({"xid-79"}))
+    policy = worlds.policy(THROUGHPUT, AUTO_FAULTS, NOVEL)
+
+    evaluations = replayed(samples, policy, plan=smoke_plan(samples))
 
     assert decisions(evaluations)[0] == (DecisionKind.WIDEN, Reason.SMOKE_ONLY)
     assert evaluations[0].recommendation.reason == (
