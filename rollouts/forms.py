@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
-from django.contrib.auth import get_user_model
 from django.utils.translation import gettext_lazy as _
 
+from rollouts import roles
 from rollouts.models import Attempt, Order
 
 #: Orders that go past a verdict: a reason and a second person.
@@ -21,7 +21,7 @@ class OrderForm(forms.Form):
     reason = forms.CharField(label=_("Reason"), max_length=2000, required=False)
     second_person = forms.ModelChoiceField(
         label=_("Second person"),
-        queryset=get_user_model().objects.filter(is_active=True),
+        queryset=roles.second_people(),
         to_field_name="username",
         required=False,
     )

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import AppConfig
+from django.apps import apps as installed
+from django.apps.registry import Apps
 from django.contrib.auth.models import (
     AbstractBaseUser,
     AnonymousUser,
     Group,
     Permission,
     PermissionsMixin,
+    User,
 )
+from django.db.models import QuerySet
 
 from rollouts.lifecycle import WaveStatus
 from rollouts.models import Order, Rollout
@@ -74,8 +78,18 @@ def may_order(user: AbstractBaseUser | AnonymousUser, kind: Order.Kind, rollout:
     return isinstance(user, PermissionsMixin) and user.has_perm(permission_for(kind, rollout))
 
 
-def create_groups(sender: AppConfig, **_: Any) -> None:
-    """Make the groups that are missing, after each migration; those that exist are left alone."""
+def second_people() -> QuerySet[User]:
+    """Who can stand for an order against a verdict: everybody who may override one."""
+    return User.objects.with_perm(OVERRIDE)
+
+
+def create_groups(sender: AppConfig | None, *, apps: Apps = installed, **_: Any) -> None:
+    """Make the groups that are missing, after each migration; those that exist are left alone.
+
+    `apps` is what is migrated at this moment: after a partial migration there may be no tables.
+    """
+    if not {"auth", "fleet", "rollouts"} <= set(apps.app_configs):
+        return
     for name, extra in GROUPS.items():
         group, is_new = Group.objects.get_or_create(name=name)
         if is_new:

@@ -3,12 +3,12 @@
 import base64
 from typing import Any, ClassVar
 
-from django.contrib.auth import get_user_model
 from rest_framework import serializers
 from rest_framework.validators import UniqueValidator
 
 from fleet.api.base import StrictModelSerializer, StrictSerializer
 from fleet.models import FirmwareBundle
+from rollouts import roles
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
 
 
@@ -146,24 +146,25 @@ class NeedsReasonSerializer(StrictSerializer):
     reason = serializers.CharField(max_length=2000)
 
 
-class PersonField(serializers.SlugRelatedField):
-    """A person by user name."""
+class SecondPersonField(serializers.SlugRelatedField):
+    """Somebody who may override a verdict, by user name."""
 
     def __init__(self, **options: Any) -> None:
-        people = get_user_model().objects.filter(is_active=True)
-        super().__init__("username", queryset=people, **options)
+        super().__init__("username", queryset=roles.second_people(), **options)
 
 
 class SecondPersonSerializer(NeedsReasonSerializer):
     """An order against a verdict: a reason and somebody else who stands for it."""
 
-    second_person = PersonField(help_text="user name of somebody who may override, not oneself")
+    second_person = SecondPersonField(
+        help_text="user name of somebody who may override, not oneself"
+    )
 
 
 class AdvanceSerializer(ReasonSerializer):
     """A held wave needs both fields, an advised widen neither."""
 
-    second_person = PersonField(required=False)
+    second_person = SecondPersonField(required=False)
 
 
 class AcknowledgeSerializer(ReasonSerializer):

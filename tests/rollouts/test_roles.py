@@ -1,6 +1,7 @@
 """The groups that a new installation starts with."""
 
 import pytest
+from django.apps.registry import Apps
 from django.contrib.auth.models import Group
 
 from rollouts import roles
@@ -43,6 +44,14 @@ def test_a_group_that_is_gone_is_made_again():
 
     names = Group.objects.get(name="operator").permissions.values_list("codename", flat=True)
     assert "operate_rollout" in names
+
+
+def test_a_partial_migration_makes_no_groups():
+    Group.objects.all().delete()
+
+    roles.create_groups(sender=None, apps=Apps())
+
+    assert not Group.objects.exists()
 
 
 def test_somebody_who_left_may_not_even_halt():
