@@ -30,7 +30,12 @@ def virtual(machine: str) -> VirtualMachine:
     NoVirtualFleet
         If no virtual machine stands behind it.
     """
-    found = VirtualMachine.objects.select_related("fleet").filter(machine__name=machine).first()
+    found = (
+        VirtualMachine.objects.filter(machine__name=machine)
+        .select_related("fleet")
+        .defer("fleet__parameters")  # a whole fleet's truth; only an order needs it
+        .first()
+    )
     if found is None:
         raise NoVirtualFleet(f"no virtual machine stands behind {machine!r}")
     return found
@@ -119,12 +124,13 @@ class VirtualScheduler:
     """A scheduler whose jobs need some minutes to leave a machine."""
 
     def drain(self, machine: str, *, reason: str, now: datetime) -> None:
+        seen = virtual(machine)
+        if reason in seen.drains:
+            return
         with transaction.atomic():
-            found = VirtualMachine.objects.select_for_update().get(pk=virtual(machine).pk)
-            if reason in found.drains:
-                return
+            found = VirtualMachine.objects.select_for_update().get(pk=seen.pk)
             if not found.drains:
-                found.idle_at = now + self._takes(virtual(machine), now=now)
+                found.idle_at = now + self._takes(seen, now=now)
             found.drains = {**found.drains, reason: now.isoformat()}
             found.save(update_fields=["drains", "idle_at"])
 

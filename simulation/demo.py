@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from fleet import clock
+from fleet import selectors as fleet_selectors
 from fleet import services as fleet_services
 from fleet.models import (
     BundleStatus,
@@ -22,6 +23,7 @@ from fleet.models import (
     Machine,
     Platform,
 )
+from fleet.tasks import collect
 from rollouts import services
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Rollout
@@ -42,6 +44,7 @@ from simulation.services import create_fleet
 logger = logging.getLogger(__name__)
 
 AUTHOR, APPROVER = "author", "approver"
+USUAL_MACHINES = 600
 #: Where a rollout of the demo moves no more.
 ENDED = frozenset({Status.COMPLETED, Status.ROLLED_BACK, Status.CANCELLED})
 OnStep = Callable[[datetime], None]
@@ -152,6 +155,8 @@ def _image(kind: str, version: str) -> FirmwareImage:
 
 def release_leases() -> None:
     """Give back what a killed process of the embedded shape held: nobody else can hold it."""
+    if not settings.IS_EMBEDDED:
+        return
     for model in (Rollout, Attempt, CollectorCursor, VirtualFleet):
         model.objects.exclude(leased_until=None).update(leased_until=None, lease_token="")
 
@@ -191,13 +196,21 @@ def _start(story: Story, *, seed: int, everyone: Mapping[str, AbstractBaseUser])
     return rollout
 
 
+def begin_living(*, seed: int) -> None:
+    """Make the fleet with its period before and start both rollouts; no worker is needed."""
+    set_up(seed=seed, machines=USUAL_MACHINES, harm="faults")
+    clock.step_to(ORIGIN + HISTORY)
+    while fleet_selectors.collected_until() != ORIGIN + HISTORY:
+        collect()
+    start_rollouts(seed=seed)
+
+
 def run(fleet: VirtualFleet, *, on_history: OnStep, on_step: OnStep) -> list[Rollout]:
     """Let the period before pass, start both rollouts, and drive them to their ends.
 
     A Celery worker has to be running; in the embedded shape it is a thread of this process.
     """
-    if settings.IS_EMBEDDED:
-        release_leases()
+    release_leases()
     Driver(fleet, on_step=on_history).run_until(ORIGIN + HISTORY)
     rollouts = start_rollouts(seed=fleet.seed)
     Driver(fleet, on_step=on_step).run_while(lambda: not _have_ended(rollouts))

@@ -1,8 +1,10 @@
 """The stepped clock's driver: work until nothing is due, then step to when something is."""
 
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db.models import Min
 
@@ -20,11 +22,11 @@ from simulation.errors import Stuck
 from simulation.models import VirtualFleet
 from simulation.tasks import reconcile
 
-POLL_SECONDS = 0.01
+POLL_SECONDS = 0.02
 #: Wall time without an end of the work that is due, after which the demo gives up.
 PATIENCE_SECONDS = 120.0
-#: A hint may be lost; the sweep is repeated while work is due.
-SWEEP_AGAIN_SECONDS = 1.0
+#: A hint may be lost; it is repeated while work is due.
+HINT_AGAIN_SECONDS = 1.0
 #: What falls due within so short a time is taken together: being late is never harmful.
 GRAIN = timedelta(minutes=5)
 
@@ -63,46 +65,43 @@ class Driver:
             clock.step_to(self._next_instant(end))
             self.settle()
 
+    # --- one instant --------------------------------------------------------------------
+
     def settle(self) -> None:
         """Work off what is due at the present instant: telemetry first, then everything else."""
         now = clock.now()
-        self._collect(now)
-        self._wait(now, lambda: self._is_idle(now))
+        if self._wants_telemetry(now):
+            self._wait(
+                now, lambda: fleet_selectors.collected_until() == now, partial(hint, collect)
+            )
+        while True:
+            self._wait(now, lambda: not selectors.has_due_work(now), sweep)
+            if not _is_due(technician.next_due_at(), now):
+                break
+            self._wait(
+                now, lambda: not _is_due(technician.next_due_at(), now), partial(hint, reconcile)
+            )
         self.on_step(now)
 
-    # --- one instant --------------------------------------------------------------------
+    def _wants_telemetry(self, now: datetime) -> bool:
+        """Tell whether reports have come due or a look wants to see the newest ones."""
+        until = fleet_selectors.collected_until() or self.fleet.origin
+        return until < now and (self._next_tick(until) <= now or _is_due(next_rollout_at(), now))
 
-    def _collect(self, now: datetime) -> None:
-        if fleet_selectors.collected_until() == now:
-            return
-        hint(collect)
-        self._wait(now, lambda: fleet_selectors.collected_until() == now, again=collect)
-
-    def _is_idle(self, now: datetime) -> bool:
-        due = technician.next_due_at()
-        return not selectors.has_due_work(now) and (due is None or due > now)
-
-    def _wait(self, now: datetime, is_done: Callable[[], bool], *, again=None) -> None:
-        """Wait for the worker; look often, hint again where a hint may have been lost."""
-        started = hinted = time.monotonic()
-        is_first = again is None
+    def _wait(
+        self, now: datetime, is_done: Callable[[], bool], give_hint: Callable[[], object]
+    ) -> None:
+        """Hint and wait for the worker; hint again where a message may have been lost."""
+        started = time.monotonic()
+        hinted = -math.inf
         while not is_done():
             wall = time.monotonic()
-            if is_first or wall - hinted > SWEEP_AGAIN_SECONDS:
-                self._hint(now, again)
-                hinted, is_first = wall, False
+            if wall - hinted > HINT_AGAIN_SECONDS:
+                give_hint()
+                hinted = wall
             if wall - started > PATIENCE_SECONDS:
                 raise Stuck(f"what is due at {now} was not done in {PATIENCE_SECONDS:.0f} s")
             time.sleep(POLL_SECONDS)
-
-    def _hint(self, now: datetime, task) -> None:
-        if task is not None:
-            hint(task)
-            return
-        sweep()
-        due = technician.next_due_at()
-        if due is not None and due <= now:
-            hint(reconcile)
 
     # --- the next instant ---------------------------------------------------------------
 
@@ -121,6 +120,10 @@ class Driver:
     def _next_tick(self, now: datetime) -> datetime:
         passed = (now - self.fleet.origin) // self.tick
         return self.fleet.origin + (passed + 1) * self.tick
+
+
+def _is_due(at: datetime | None, now: datetime) -> bool:
+    return at is not None and at <= now
 
 
 def next_rollout_at() -> datetime | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from fleet import services as fleet_services
 from fleet.errors import StaleMachine
@@ -65,11 +65,15 @@ def work_on_queue(*, now: datetime) -> int:
 
 def next_due_at() -> datetime | None:
     """Return when there is something to do next, or None."""
-    orders = [_last_order(attempt.machine_id) for attempt in _untriaged()]
-    instants = [order.by_hand_at for order in orders if order and order.by_hand_at]
+    untriaged = _untriaged()
+    orders = [_last_order(attempt.machine_id) for attempt in untriaged]
+    instants = [order.by_hand_at or order.taken_at for order in orders if order]
+    silent = {attempt.machine_id for attempt in untriaged}
+    queue = _in_queues().values_list("pk", "state", "entered_at")
     instants += [
-        machine.entered_at + timedelta(minutes=WORK[State(machine.state)][1])
-        for machine in _waiting()
+        entered_at + timedelta(minutes=WORK[State(state)][1])
+        for machine, state, entered_at in queue
+        if machine not in silent
     ]
     return min(instants, default=None)
 
@@ -84,12 +88,12 @@ def _untriaged() -> list[Attempt]:
 
 def _waiting() -> list[Machine]:
     """Return the virtual machines in a queue; one that nobody has triaged stays where it is."""
-    silent = Q(attempts__status=AttemptStatus.NEVER_RETURNED, attempts__triage="")
-    return list(
-        Machine.objects.filter(state__in=list(WORK), labels__virtual="yes")
-        .exclude(pk__in=Machine.objects.filter(silent).values("pk"))
-        .order_by("name")
-    )
+    silent = {attempt.machine_id for attempt in _untriaged()}
+    return [machine for machine in _in_queues().order_by("name") if machine.pk not in silent]
+
+
+def _in_queues() -> QuerySet[Machine]:
+    return Machine.objects.filter(state__in=list(WORK), labels__virtual="yes")
 
 
 def _last_order(machine_id: int) -> VirtualOrder | None:

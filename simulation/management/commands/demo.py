@@ -38,7 +38,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--seed", type=int, default=1, help="of the fleet (default %(default)s)"
         )
-        parser.add_argument("--machines", type=int, default=600, help=f"at least {LEAST_MACHINES}")
+        parser.add_argument(
+            "--machines", type=int, default=demo.USUAL_MACHINES, help=f"at least {LEAST_MACHINES}"
+        )
         parser.add_argument(
             "--harm",
             choices=sorted(HARMS),
