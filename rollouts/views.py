@@ -6,6 +6,7 @@ neither focus nor a screen reader is disturbed.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -143,7 +144,8 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
     """One rollout: where it stands and why, its waves and their verdicts, and its orders."""
     rollout = get_rollout(pk)
     parts = {name: part_html(request, rollout, name) for name in PARTS}
-    context = {"title": rollout.name, "rollout": rollout, "parts": parts}
+    plan = json.dumps(rollout.plan, indent=2, sort_keys=True, ensure_ascii=False)
+    context = {"title": rollout.name, "rollout": rollout, "parts": parts, "plan": plan}
     return page(request, "rollouts/detail.html", context)
 
 

@@ -197,6 +197,15 @@ def test_a_rollout_page_shows_reason_verdicts_and_drawings():
     )
 
 
+def test_an_approver_sees_the_plan_and_the_digest_that_the_approval_signs():
+    rollout = rows.submitted()
+
+    page = detail(client_of("approver"), rollout)
+
+    assert f"Frozen under {rollout.plan_digest}" in page
+    assert "&quot;hold_back&quot;: 0.1" in page
+
+
 def test_only_the_last_judged_wave_is_unfolded():
     rollout = rows.running()
     for wave in rollout.waves.all():
