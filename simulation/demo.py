@@ -6,9 +6,10 @@ Every step looks at what is there already, so a demo that was killed goes on whe
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, Group, User
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
@@ -30,6 +31,7 @@ from rollouts.models import Attempt, Rollout
 from simulation.driver import Driver, use_stepped_clock
 from simulation.errors import NotADemo
 from simulation.models import VirtualFleet
+from simulation.parameters import Parameters
 from simulation.scenario import (
     HISTORY,
     OLD_BUNDLE,
@@ -77,7 +79,7 @@ def is_virtual_only() -> bool:
 # --- setting up --------------------------------------------------------------------------------
 
 
-def people() -> dict[str, AbstractBaseUser]:
+def people() -> dict[str, User]:
     """Return the author and the approver, made if need be; neither can do the other's part."""
     return {
         AUTHOR: _person(AUTHOR, groups=("operator",)),
@@ -90,7 +92,7 @@ def password_of(name: str) -> str:
     return salted_hmac("simulation.demo.login", name).hexdigest()[:12]
 
 
-def _person(name: str, *, groups: tuple[str, ...]) -> AbstractBaseUser:
+def _person(name: str, *, groups: tuple[str, ...]) -> User:
     person, is_new = User.objects.get_or_create(username=name, defaults={"is_staff": True})
     if is_new:
         person.set_password(password_of(name))
@@ -99,18 +101,14 @@ def _person(name: str, *, groups: tuple[str, ...]) -> AbstractBaseUser:
     return person
 
 
-def set_up(*, seed: int, machines: int, harm: str) -> VirtualFleet:
+def set_up(parameters: Parameters, *, seed: int) -> VirtualFleet:
     """Make the fleet, its people and its bundles, as far as they are not there yet."""
     check_database()
     fleet = VirtualFleet.objects.first()
     if fleet is None:
         use_stepped_clock(at=ORIGIN)
         fleet = create_fleet(
-            fleet_parameters(machines, harm=harm),
-            seed=seed,
-            origin=ORIGIN,
-            purpose="demo",
-            vouched_by="demo",
+            parameters, seed=seed, origin=ORIGIN, purpose="demo", vouched_by="demo"
         )
     use_stepped_clock(at=ORIGIN)
     everyone = people()
@@ -131,7 +129,7 @@ def _bundle(
     images: Mapping[str, str],
     *,
     platforms: list[Platform],
-    everyone: Mapping[str, AbstractBaseUser],
+    everyone: Mapping[str, User],
 ) -> FirmwareBundle:
     bundle = FirmwareBundle.objects.filter(name=name, version=version).first()
     if bundle is None:
@@ -164,22 +162,24 @@ def release_leases() -> None:
 # --- running -----------------------------------------------------------------------------------
 
 
-def start_rollouts(*, seed: int) -> list[Rollout]:
+def start_rollouts(*, seed: int, document: Mapping[str, Any] | None = None) -> list[Rollout]:
     """Draft, submit, approve and start both rollouts, each as far as it has not gone yet."""
-    everyone = people()
+    everyone, plan = people(), document or plan_document()
     return [
-        _start(story, seed=seed * len(STORIES) + number, everyone=everyone)
+        _start(story, plan, seed=seed * len(STORIES) + number, everyone=everyone)
         for number, story in enumerate(STORIES)
     ]
 
 
-def _start(story: Story, *, seed: int, everyone: Mapping[str, AbstractBaseUser]) -> Rollout:
+def _start(
+    story: Story, plan: Mapping[str, Any], *, seed: int, everyone: Mapping[str, User]
+) -> Rollout:
     now = clock.now()
     rollout = Rollout.objects.filter(name=story.name).first() or services.create_draft(
         name=story.name,
         bundle=FirmwareBundle.objects.get(name=story.bundle, version=story.version),
         selector=f"platform={story.platform}",
-        document=plan_document(),
+        document=plan,
         author=everyone[AUTHOR],
         now=now,
         seed=seed,
@@ -198,21 +198,27 @@ def _start(story: Story, *, seed: int, everyone: Mapping[str, AbstractBaseUser])
 
 def begin_living(*, seed: int) -> None:
     """Make the fleet with its period before and start both rollouts; no worker is needed."""
-    set_up(seed=seed, machines=USUAL_MACHINES, harm="faults")
+    set_up(fleet_parameters(USUAL_MACHINES, harm="faults"), seed=seed)
     clock.step_to(ORIGIN + HISTORY)
     while fleet_selectors.collected_until() != ORIGIN + HISTORY:
         collect()
     start_rollouts(seed=seed)
 
 
-def run(fleet: VirtualFleet, *, on_history: OnStep, on_step: OnStep) -> list[Rollout]:
+def run(
+    fleet: VirtualFleet,
+    *,
+    on_history: OnStep = lambda now: None,
+    on_step: OnStep = lambda now: None,
+    document: Mapping[str, Any] | None = None,
+) -> list[Rollout]:
     """Let the period before pass, start both rollouts, and drive them to their ends.
 
     A Celery worker has to be running; in the embedded shape it is a thread of this process.
     """
     release_leases()
     Driver(fleet, on_step=on_history).run_until(ORIGIN + HISTORY)
-    rollouts = start_rollouts(seed=fleet.seed)
+    rollouts = start_rollouts(seed=fleet.seed, document=document)
     Driver(fleet, on_step=on_step).run_while(lambda: not _have_ended(rollouts))
     VirtualFleet.objects.filter(pk=fleet.pk, notes={}).update(
         notes={"ended_at": timezone.now().isoformat()}

@@ -139,6 +139,6 @@ def next_attempt_at() -> datetime | None:
 def use_stepped_clock(*, at: datetime) -> datetime:
     """Put the clock into the driver's hand: at `at`, or where a virtual clock stands already."""
     virtual = Clock.objects.filter(pk=1).exclude(mode=Clock.Mode.REAL).first()
-    start = virtual.virtual_time if virtual else at
+    start = (virtual and virtual.virtual_time) or at
     clock.set_mode(Clock.Mode.STEPPED, at=start)
     return start

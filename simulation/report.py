@@ -74,7 +74,7 @@ def _of_wave(wave: Wave, arms: Mapping[str, int]) -> Iterable[RenderableType]:
     if evaluation is None:
         return
     decision = wave.decisions.filter(evaluation=evaluation).get()
-    hours = (decision.as_of - wave.clock_start).total_seconds() / 3600
+    hours = (decision.as_of - (wave.clock_start or decision.as_of)).total_seconds() / 3600
     yield (
         f"  {decision.kind} ({decision.reason_code}) at look {evaluation.look}, after {hours:.0f} "
         f"of {wave.window_hours:.0f} hours: {decision.reason}"
@@ -137,8 +137,8 @@ def _attempts(rollout: Rollout) -> str:
 
 def _healthy(rollout: Rollout) -> Iterable[str]:
     """Tell what a fleet in good health would need for the same certainty."""
-    wave = rollout.waves.filter(kind=Wave.Kind.CANARY).order_by("number")[1:2].first()
-    rates = wave.forecast.get("frozen_fault_rate", {}) if wave else {}
+    wave = rollout.waves.get(number=2)  # the first that is no smoke test
+    rates = wave.forecast.get("frozen_fault_rate", {})
     for item in rollout.plan["guardrails"]:
         name = f"faults:{'+'.join(item.get('signatures', []))}"
         if item["metric"] != "faults" or item["required"] is False or not rates.get(name):

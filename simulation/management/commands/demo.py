@@ -3,7 +3,7 @@
 import logging
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from django.conf import settings
 from django.core.management import call_command
@@ -18,7 +18,7 @@ from simulation.errors import SimulationError
 from simulation.models import VirtualFleet
 from simulation.progress import bars
 from simulation.report import PLAIN_WIDTH, print_report
-from simulation.scenario import HARMS, LEAST_MACHINES
+from simulation.scenario import HARMS, LEAST_MACHINES, fleet_parameters
 
 
 class Command(BaseCommand):
@@ -66,7 +66,8 @@ class Command(BaseCommand):
 def console_for(stream: OutputWrapper) -> Console:
     """Return a console that wraps on a terminal only."""
     is_terminal = stream.isatty()
-    return Console(file=stream, width=None if is_terminal else PLAIN_WIDTH, highlight=False)
+    file = cast("TextIO", stream)  # it writes like one
+    return Console(file=file, width=None if is_terminal else PLAIN_WIDTH, highlight=False)
 
 
 def run(console: Console, options: dict[str, Any]) -> bool:
@@ -96,9 +97,8 @@ def drive(console: Console, options: dict[str, Any]) -> bool:
     """Run what there is to run, and report."""
     tell_what_is_there(console, options)
     with embedded_worker(concurrency=4), bars(console) as shown:
-        fleet = demo.set_up(
-            seed=options["seed"], machines=options["machines"], harm=options["harm"]
-        )
+        parameters = fleet_parameters(options["machines"], harm=options["harm"])
+        fleet = demo.set_up(parameters, seed=options["seed"])
         rollouts = demo.run(fleet, on_history=shown.on_history, on_step=shown.on_step)
     print_report(console, rollouts, now=clock.now())
     console.print(how_to_go_on())
