@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = (
@@ -24,7 +23,7 @@ QUIET = (
 def browser(django_db_setup: None) -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine: apt install chromium")
-    with pytest.MonkeyPatch.context() as patch, sync_api.sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # Playwright keeps an event loop in this thread, in which Django would refuse to work.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(
