@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
@@ -30,7 +31,7 @@ from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Rollout
 from simulation.driver import Driver, use_stepped_clock
 from simulation.errors import NotADemo
-from simulation.models import VirtualFleet
+from simulation.models import VirtualFleet, VirtualMachine
 from simulation.parameters import Parameters
 from simulation.scenario import (
     HISTORY,
@@ -60,7 +61,7 @@ def check_database() -> None:
     NotADemo
         If there are any: the demo moves the one clock, which real machines follow.
     """
-    real = Machine.objects.exclude(labels__virtual="yes").order_by("name")
+    real = _real_machines().order_by("name")
     if real.exists():
         raise NotADemo(
             f"this database holds {real.count()} machines that are not the demo's, such as "
@@ -70,10 +71,11 @@ def check_database() -> None:
 
 def is_virtual_only() -> bool:
     """Tell whether the database holds a virtual fleet and nothing but it."""
-    return (
-        VirtualFleet.objects.exists()
-        and not Machine.objects.exclude(labels__virtual="yes").exists()
-    )
+    return VirtualFleet.objects.exists() and not _real_machines().exists()
+
+
+def _real_machines() -> QuerySet[Machine]:
+    return Machine.objects.exclude(pk__in=VirtualMachine.objects.values("machine"))
 
 
 # --- setting up --------------------------------------------------------------------------------

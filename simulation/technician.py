@@ -13,7 +13,7 @@ from rollouts import services as rollout_services
 from rollouts.lifecycle import AttemptStatus
 from rollouts.models import Attempt
 from simulation.adapters import VirtualInstaller
-from simulation.models import VirtualOrder
+from simulation.models import VirtualMachine, VirtualOrder
 from simulation.orders import Outcome
 
 ACTOR = "virtual technician"
@@ -93,7 +93,9 @@ def _waiting() -> list[Machine]:
 
 
 def _in_queues() -> QuerySet[Machine]:
-    return Machine.objects.filter(state__in=list(WORK), labels__virtual="yes")
+    return Machine.objects.filter(
+        state__in=list(WORK), pk__in=VirtualMachine.objects.values("machine")
+    )
 
 
 def _last_order(machine_id: int) -> VirtualOrder | None:

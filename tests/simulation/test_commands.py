@@ -57,11 +57,11 @@ def test_up_serves_real_machines_by_the_walls_clock():
 
 
 def test_up_makes_the_fleet_in_an_empty_database_and_lets_its_time_run(monkeypatch):
-    monkeypatch.setattr(demo, "USUAL_MACHINES", 120)
+    monkeypatch.setattr(demo, "USUAL_MACHINES", 500)
 
     lines = Up(stdout=StringIO()).prepare(rate=100.0, seed=1)
 
-    assert Machine.objects.count() == 120
+    assert Machine.objects.count() == 500
     assert Clock.objects.get().mode == Clock.Mode.SCALED
     assert Clock.objects.get().rate == 100.0
     assert clock.now() == ORIGIN + HISTORY
@@ -70,7 +70,7 @@ def test_up_makes_the_fleet_in_an_empty_database_and_lets_its_time_run(monkeypat
 
 
 def test_up_goes_on_where_the_clock_stood(monkeypatch):
-    monkeypatch.setattr(demo, "USUAL_MACHINES", 120)
+    monkeypatch.setattr(demo, "USUAL_MACHINES", 500)
     Up(stdout=StringIO()).prepare(rate=100.0, seed=1)
 
     Up(stdout=StringIO()).prepare(rate=50.0, seed=1)
