@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollouts import selectors
-from rollouts.analysis.verdicts import Reason
+from rollouts.analysis.verdicts import Reason, Verdict
 from rollouts.lifecycle import WAITING, Status, WaveStatus
 from rollouts.models import Rollout, Wave
 
@@ -76,12 +76,12 @@ def _by_wave(rollout: Rollout, wave: Wave) -> list[Condition]:
         Condition(
             f"guardrail {g['name']}",
             f"{g['verdict']}: {g['reason']}",
-            "not_worse",
+            Verdict.NOT_WORSE.value,
             evaluation.as_of,
             "the engine, as evidence comes in",
         )
         for g in evaluation.guardrails
-        if g["required"] and g["verdict"] != "not_worse"
+        if g["required"] and g["verdict"] != Verdict.NOT_WORSE
     ]
     return conditions + _by_advice(rollout, wave)
 

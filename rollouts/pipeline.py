@@ -16,8 +16,8 @@ from rollouts.analysis.pauses import Pause, without_pauses
 from rollouts.analysis.samples import Samples
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.analysis.wave import Look, WavePlan, WaveState
-from rollouts.lifecycle import Status, Trigger, WaveStatus, WaveTrigger
-from rollouts.models import Attempt, Decision, Rollout, Wave
+from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
+from rollouts.models import Action, Attempt, Decision, Rollout, Wave
 from rollouts.services import attempts, cycles, orders, waves
 from rollouts.services.records import move, move_wave
 
@@ -27,8 +27,6 @@ GRACE = timedelta(minutes=15)
 POLL = timedelta(minutes=1)
 #: Between two looks at a wave whose attempts wait for caps, machines or triage (by the clock).
 WAITING = timedelta(minutes=10)
-#: Share of alpha that the waves divide; the rest is kept for the surveillance after them.
-WAVES_SHARE = 0.8
 _LOOKED_AT = (WaveStatus.INSTALLING, WaveStatus.SETTLING, WaveStatus.OBSERVING)
 
 
@@ -119,7 +117,7 @@ def wave_plan(wave: Wave) -> WavePlan:
 def wave_alpha(wave: Wave) -> float:
     """Return the wave's part of the error budget, less what it spent before an override."""
     canary_waves = wave.rollout.waves.filter(kind=Wave.Kind.CANARY).count()
-    whole = float(wave.rollout.plan["alpha"]) * WAVES_SHARE / canary_waves
+    whole = float(wave.rollout.plan["alpha"]) * float(spending.WAVES_SHARE) / canary_waves
     return max(whole - wave.judge_state.get("alpha_spent_before", 0.0), 0.0)
 
 
@@ -142,7 +140,7 @@ def hard_stop(wave: Wave) -> str | None:
     if most is None:
         most = 0 if wave.allows_smoke else 1
     stop = proportions.hard_stop(
-        [outcome != "succeeded" for outcome in outcomes],
+        [outcome != AttemptStatus.SUCCEEDED for outcome in outcomes],
         bricks=outcomes.count(Attempt.Triage.BRICKED.value),
         max_bricks=most,
     )
@@ -301,7 +299,7 @@ def _after_halt(rollout: Rollout, *, now: datetime) -> None:
 def _rolls_back(rollout: Rollout) -> bool:
     """Tell whether a halted rollout is to take its canaries back and has not begun to."""
     return (
-        "roll_back" in rollout.plan["on_halt"].values()
+        Action.Kind.ROLL_BACK in rollout.plan["on_halt"].values()
         and rollout.mode != Rollout.Mode.OBSERVE
         and rollout.kind != Rollout.Kind.ROLL_BACK
         and not rollout.children.exists()

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Count, Min, Q, QuerySet
 from django.utils import timezone
 
+from fleet.lifecycle import State
 from fleet.models import StateChange
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
@@ -161,7 +162,9 @@ def latest_evaluation(wave: Wave) -> Evaluation | None:
 def deciding_evaluation(wave: Wave) -> Evaluation | None:
     """Return the evaluation that widened or halted the wave, else the newest."""
     decided = (
-        wave.decisions.filter(kind__in=("widen", "halt"), evaluation__isnull=False)
+        wave.decisions.filter(
+            kind__in=(DecisionKind.WIDEN, DecisionKind.HALT), evaluation__isnull=False
+        )
         .select_related("evaluation")
         .order_by("pk")
         .first()
@@ -201,9 +204,9 @@ def lost_machine_hours(rollout: Rollout, *, until: datetime) -> float:
         if row_machine != machine:
             seconds += _open_seconds(left_at, until)
             machine, left_at = row_machine, None
-        if state == "draining" and actor == mine and left_at is None:
+        if state == State.DRAINING and actor == mine and left_at is None:
             left_at = at
-        elif state == "in_service" and left_at is not None:
+        elif state == State.IN_SERVICE and left_at is not None:
             seconds += (at - left_at).total_seconds()
             left_at = None
     return (seconds + _open_seconds(left_at, until)) / 3600
@@ -294,7 +297,7 @@ def install_outcomes(wave: Wave) -> list[str]:
     if reopened is not None:
         ended = ended.filter(finished_at__gt=reopened)
     return [
-        "bricked" if triage == Attempt.Triage.BRICKED else status
+        triage if triage == Attempt.Triage.BRICKED else status
         for status, triage in ended.values_list("status", "triage")
     ]
 

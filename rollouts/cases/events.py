@@ -26,22 +26,15 @@ from rollouts.analysis.samples import (
 from rollouts.cases.csvfile import BadCell, CsvFile, number_in, text_in, time_in
 from rollouts.cases.roster import Roster
 from rollouts.cases.slips import SlipKind
+from rollouts.lifecycle import FAILURES, AttemptStatus
 
 Table = TypeVar("Table", ServiceIntervals, FaultEvents, ObservationRows, RecoveryRows, AttemptRows)
 
 OUTCOMES = (
-    "succeeded",
-    "rejected",
-    "failed",
-    "timed_out",
-    "wrong_version",
-    "partial",
-    "degraded",
-    "never_returned",
-    "fell_back",
-    "unknown",
+    *(status.value for status in AttemptStatus if status in FAILURES | {AttemptStatus.SUCCEEDED}),
     "bricked",
 )
+"""How an attempt ends; `bricked` is what a live one becomes by triage."""
 
 
 def read_service(table: CsvFile, roster: Roster) -> ServiceIntervals:

@@ -22,7 +22,7 @@ from fleet.errors import StaleMachine
 from fleet.models import Machine
 from rollouts import planning
 from rollouts.errors import StaleRollout
-from rollouts.lifecycle import IN_FLIGHT, AttemptStatus, Status
+from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
 from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
 from rollouts.services.records import move_attempt
 
@@ -113,7 +113,7 @@ def _pick(rollout: Rollout, block: Block) -> list[Attempt]:
         Attempt.objects.filter(
             block=block,
             epoch=rollout.epoch,
-            status__in=(AttemptStatus.QUEUED, AttemptStatus.DEFERRED),
+            status__in=WAITING,
             machine__state=machine_lifecycle.State.IN_SERVICE,
             machine__may_take_work=True,
         )
@@ -200,7 +200,7 @@ def _give_up_waiting(block: Block, *, now: datetime) -> None:
     """
     unavailable = Attempt.objects.filter(
         block=block,
-        status__in=(AttemptStatus.QUEUED, AttemptStatus.DEFERRED),
+        status__in=WAITING,
         deadline_at__lte=now,
         machine__may_take_work=False,
     )
@@ -217,9 +217,7 @@ def _give_up_waiting(block: Block, *, now: datetime) -> None:
 
 def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
     """Call off every attempt that has not been started; those in flight go to their end."""
-    waiting = Attempt.objects.filter(
-        rollout=rollout, status__in=(AttemptStatus.QUEUED, AttemptStatus.DEFERRED)
-    )
+    waiting = Attempt.objects.filter(rollout=rollout, status__in=WAITING)
     count = 0
     for attempt in waiting.iterator(chunk_size=500):
         move_attempt(

@@ -16,7 +16,7 @@ from fleet.models import BundleStatus, Fault, FirmwareBundle, Machine
 from rollouts import planning, policies
 from rollouts.analysis.policy import Metric
 from rollouts.errors import PlanRefused, SamePerson
-from rollouts.lifecycle import Trigger
+from rollouts.lifecycle import Status, Trigger
 from rollouts.models import Assignment, Order, Rollout, Wave
 from rollouts.services.forecast import forecast, wave_alphas
 from rollouts.services.records import move, record_order
@@ -25,6 +25,14 @@ from rollouts.services.records import move, record_order
 RECENT = timedelta(days=14)
 #: Metrics that are judged by re-assignment, so that the design has to reach their alpha.
 _DRAWN = frozenset(Metric) - {Metric.INSTALL}
+#: A rollout in one of these keeps its machines to itself.
+_HOLDS_MACHINES = (
+    Status.AWAITING_APPROVAL,
+    Status.APPROVED,
+    Status.RUNNING,
+    Status.PAUSED,
+    Status.ROLLING_BACK,
+)
 
 
 @transaction.atomic
@@ -192,7 +200,7 @@ def _reasons_against(
         )
     busy = Assignment.objects.filter(
         machine__in=eligible(rollout),
-        rollout__status__in=("awaiting_approval", "approved", "running", "paused", "rolling_back"),
+        rollout__status__in=_HOLDS_MACHINES,
     ).values_list("rollout__name", flat=True)
     for name in sorted(set(busy.order_by().distinct())):
         reasons.append(f"machines are in rollout {name!r} already")

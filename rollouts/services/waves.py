@@ -11,7 +11,6 @@ from rollouts import planning
 from rollouts.lifecycle import (
     IN_FLIGHT,
     WAITING,
-    AttemptStatus,
     Status,
     Trigger,
     WaveTrigger,
@@ -302,7 +301,9 @@ def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> Rollout
 
 
 def _to_roll_back(rollout: Rollout) -> list[Assignment]:
-    classes = [name for name, verb in rollout.plan["on_halt"].items() if verb == "roll_back"]
+    classes = [
+        name for name, verb in rollout.plan["on_halt"].items() if verb == Action.Kind.ROLL_BACK
+    ]
     machines = Attempt.objects.filter(Q(status__in=classes), rollout=rollout).values("machine_id")
     return list(
         Assignment.objects.filter(rollout=rollout, machine__in=machines)
@@ -314,9 +315,3 @@ def _to_roll_back(rollout: Rollout) -> list[Assignment]:
 def finish_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
     """Mark the parent of a finished roll back as rolled back."""
     move(rollout, Trigger.FINISH_ROLL_BACK, cause=cause, now=now, finished_at=now, due_at=None)
-
-
-def is_hands_off(attempt: Attempt) -> bool:
-    """Tell whether the plan says not to reboot a machine whose attempt ended like this."""
-    verb = attempt.rollout.plan["on_halt"].get(AttemptStatus(attempt.status).value)
-    return verb == "do_not_reboot"

@@ -8,7 +8,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from fleet import clock
 from rollouts import services
+from rollouts.lifecycle import TRANSITIONS, Trigger
 from rollouts.models import Rollout
+
+_CAN_BE_HALTED = [status for status, trigger in TRANSITIONS if trigger is Trigger.HALT]
 
 
 class Command(BaseCommand):
@@ -24,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         rollout = Rollout.objects.filter(name=options["rollout"]).first()
         if rollout is None:
-            live = Rollout.objects.filter(status__in=("running", "paused", "rolling_back"))
+            live = Rollout.objects.filter(status__in=_CAN_BE_HALTED)
             names = ", ".join(sorted(live.values_list("name", flat=True)[:20])) or "none"
             raise CommandError(
                 f"no rollout is called {options['rollout']!r}; can be halted: {names}"
