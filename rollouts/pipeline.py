@@ -16,10 +16,11 @@ from rollouts.analysis.pauses import Pause, without_pauses
 from rollouts.analysis.samples import Samples
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.analysis.wave import Look, WavePlan, WaveState
+from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
 from rollouts.services import attempts, cycles, orders, waves
-from rollouts.services.records import move, move_wave
+from rollouts.services.records import lock, lock_family, move, move_wave
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
 GRACE = timedelta(minutes=15)
@@ -193,7 +194,7 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
     elif rollout.status == Status.HALTED:
         _after_halt(rollout, now=now)
     elif rollout.status == Status.ROLLING_BACK:
-        _watch_children(rollout, now=now)
+        _watch_roll_back(rollout, now=now)
 
 
 def _run(rollout: Rollout, *, now: datetime) -> None:
@@ -202,7 +203,7 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         _finish(rollout, now=now)
         return
     if wave.status == WaveStatus.PENDING:
-        waves.start_wave(wave, cause=_last_widen(rollout), now=now)
+        waves.start_wave(wave, cause=selectors.cause_of_next_wave(rollout), now=now)
     if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
         return
     if wave.status == WaveStatus.INSTALLING:
@@ -214,22 +215,27 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         waves.settle(wave, now=now)
 
 
-def _last_widen(rollout: Rollout) -> Decision | None:
-    return rollout.decisions.filter(kind=DecisionKind.WIDEN).order_by("-pk").first()
-
-
 def _stop_on_installs(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     """Halt on a hard stop at once, without waiting for the next look."""
     reason = hard_stop(wave)
     if reason is None or rollout.mode == Rollout.Mode.OBSERVE:
         return False
-    decision = cycles.decide(
-        rollout, DecisionKind.HALT, Reason.HARD_STOP, f"hard stop: {reason}", as_of=now, wave=wave
-    )
-    orders.halt(rollout, now=now, decision=decision)
-    if rollout.parent is not None and rollout.parent.status == Status.ROLLING_BACK:
-        orders.halt(rollout.parent, now=now, decision=decision)
+    _halt(rollout, wave, f"hard stop: {reason}", now=now)
     return True
+
+
+@transaction.atomic
+def _halt(rollout: Rollout, wave: Wave, reason: str, *, now: datetime) -> None:
+    """Record the decision and halt; a failing roll back halts its parent, and so itself."""
+    if lock_family(rollout).status != Status.RUNNING:
+        raise StaleRollout(f"{rollout} does not run any more")
+    decision = cycles.decide(
+        rollout, DecisionKind.HALT, Reason.HARD_STOP, reason, as_of=now, wave=wave
+    )
+    parent = rollout.parent
+    if parent is not None and parent.status == Status.ROLLING_BACK:
+        orders.halt(parent, now=now, decision=decision)
+    orders.halt(rollout, now=now, decision=decision)
 
 
 def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
@@ -258,6 +264,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
 @transaction.atomic
 def _finish(rollout: Rollout, *, now: datetime) -> None:
     """After the release: watch for the surveillance period, then complete."""
+    lock_family(rollout)
     Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
     rollout.refresh_from_db(fields=["released_at"])
     if now < surveillance_end(rollout):
@@ -282,8 +289,10 @@ def surveillance_end(rollout: Rollout) -> datetime:
     return rollout.released_at + timedelta(days=days)
 
 
+@transaction.atomic
 def _after_halt(rollout: Rollout, *, now: datetime) -> None:
     """Once nothing is in flight any more, roll back whom the plan says, by itself."""
+    lock(rollout, Status.HALTED)
     if not _rolls_back(rollout) or selectors.is_in_flight(rollout):
         return
     decision = cycles.decide(
@@ -306,8 +315,8 @@ def _rolls_back(rollout: Rollout) -> bool:
     )
 
 
-def _watch_children(rollout: Rollout, *, now: datetime) -> None:
-    child = rollout.children.order_by("-pk").first()
+def _watch_roll_back(rollout: Rollout, *, now: datetime) -> None:
+    child = waves.continue_roll_back(rollout, now=now)
     if child is not None and child.status == Status.COMPLETED:
         waves.finish_roll_back(rollout, cause=child.decisions.order_by("-pk").first(), now=now)
 

@@ -16,6 +16,7 @@ from rollouts.lifecycle import (
     WAITING,
     AttemptStatus,
     Status,
+    Trigger,
     WaveStatus,
     WaveTrigger,
 )
@@ -40,6 +41,13 @@ _CONTRADICTS = (
     Reason.INTERFERENCE,
     Reason.ENVIRONMENT,
     Reason.NO_DATA,
+)
+#: Moves after which the next wave begins; the first wave follows the rollout's own start.
+_LET_THE_NEXT_BEGIN = (
+    Trigger.START,
+    WaveTrigger.WIDEN,
+    WaveTrigger.ADVANCE,
+    WaveTrigger.SKIP,
 )
 #: A wave in one of these is over.
 WAVE_OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
@@ -88,6 +96,22 @@ def next_due_at() -> datetime | None:
 def current_wave(rollout: Rollout) -> Wave | None:
     """Return the first wave that is not over, or None when all are."""
     return rollout.waves.exclude(status__in=WAVE_OVER).order_by("number").first()
+
+
+def cause_of_next_wave(rollout: Rollout) -> Decision | Order | None:
+    """Return why the next wave may begin: what ended the one before it, or the start."""
+    moves = rollout.transitions.filter(trigger__in=_LET_THE_NEXT_BEGIN)
+    return _cause(moves.exclude(decision=None, order=None))
+
+
+def cause_of(wave: Wave) -> Decision | Order | None:
+    """Return why a wave began."""
+    return _cause(wave.transitions.filter(trigger=WaveTrigger.START))
+
+
+def _cause(moves: QuerySet[Transition]) -> Decision | Order | None:
+    last = moves.select_related("decision", "order").order_by("-pk").first()
+    return (last.decision or last.order) if last else None
 
 
 def waves_of(rollout: Rollout) -> QuerySet[Wave]:

@@ -2,22 +2,34 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import count
 
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import F, Max, QuerySet
 
 from fleet.lifecycle import State
-from rollouts import planning
+from rollouts import planning, selectors
+from rollouts.errors import PlanRefused
 from rollouts.lifecycle import (
     IN_FLIGHT,
     WAITING,
+    AttemptStatus,
     Status,
     Trigger,
     WaveTrigger,
 )
-from rollouts.models import Action, Assignment, Attempt, Block, Membership, Rollout, Wave
-from rollouts.services.attempts import queue
-from rollouts.services.records import Cause, move, move_wave
+from rollouts.models import (
+    Action,
+    Assignment,
+    Attempt,
+    Block,
+    Membership,
+    Rollout,
+    Transition,
+    Wave,
+)
+from rollouts.services.attempts import call_off_waiting, queue
+from rollouts.services.records import Cause, lock, move, move_wave
 
 # --- start and install -----------------------------------------------------------------------
 
@@ -29,6 +41,7 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
     Canaries are the wave's units in the drawn order; control is every other unit that has not
     been treated. An empty wave is skipped and says so.
     """
+    lock(wave.rollout, Status.RUNNING)
     untreated = list(_untreated(wave).order_by("stratum", "position", "machine_name"))
     is_release = wave.kind == Wave.Kind.RELEASE
     canaries = [place for place in untreated if is_release or place.planned_wave == wave.number]
@@ -144,6 +157,7 @@ def _previous_versions(
 @transaction.atomic
 def progress_install(wave: Wave, *, now: datetime) -> None:
     """Close a block whose last canary is in or failed, start the next, or end the installing."""
+    lock(wave.rollout, Status.RUNNING)
     block = wave.blocks.filter(clock_start=None).order_by("number").first()
     if block is None:
         move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
@@ -158,7 +172,7 @@ def progress_install(wave: Wave, *, now: datetime) -> None:
         _start_clock(wave, start)
     following = wave.blocks.filter(started_at=None).order_by("number").first()
     if following is not None:
-        _start_block(following, cause=None, now=now)
+        _start_block(following, cause=selectors.cause_of(wave), now=now)
     elif not wave.blocks.filter(clock_start=None).exists():
         move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
 
@@ -248,21 +262,61 @@ def _look_interval(wave: Wave) -> timedelta:
 
 
 @transaction.atomic
-def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> Rollout | None:
-    """Begin the child rollout that returns treated machines to their recorded versions.
+def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
+    """Begin to return treated machines to their recorded versions.
+
+    The fence rises and what waits is called off. Who is in flight goes to its end first, since
+    only then it is known what it runs; `continue_roll_back` does the rest.
+
+    Raises
+    ------
+    PlanRefused
+        If this is a roll back itself: it would bring the halted bundle back.
+    """
+    if rollout.kind == Rollout.Kind.ROLL_BACK:
+        raise PlanRefused([f"{rollout} is a roll back, which is not rolled back itself"])
+    move(
+        rollout,
+        Trigger.ROLL_BACK,
+        cause=cause,
+        now=now,
+        epoch=F("epoch") + 1,
+        due_at=now,
+        finished_at=None,
+    )
+    call_off_waiting(rollout, now=now, detail="the rollout is rolled back")
+    continue_roll_back(rollout, now=now)
+
+
+@transaction.atomic
+def continue_roll_back(rollout: Rollout, *, now: datetime) -> Rollout | None:
+    """Return the child rollout of the present roll back, made once nothing is in flight.
 
     It was approved together with the plan and runs under the same caps, judged by installs
-    only. Whom it takes follows the plan's word per failure class. Returns None, and the parent
-    is rolled back at once, where no machine is to go back.
+    only. Whom it takes follows the plan's word per failure class. Where no machine is to go
+    back there is no child, and the parent is rolled back at once. Safe to repeat.
     """
-    move(rollout, Trigger.ROLL_BACK, cause=cause, now=now, due_at=now, finished_at=None)
+    rollout = lock(rollout, Status.ROLLING_BACK)
+    moves = Transition.objects.filter(wave=None).order_by("-pk")
+    began = moves.filter(rollout=rollout, trigger=Trigger.ROLL_BACK)[0]
+    start = moves.filter(rollout__parent=rollout, trigger=Trigger.START, pk__gt=began.pk).first()
+    if start is not None:
+        return start.rollout
+    if selectors.is_in_flight(rollout):
+        return None
+    cause = began.decision or began.order
     places = _to_roll_back(rollout)
     if not places:
         finish_roll_back(rollout, cause=cause, now=now)
         return None
-    number = rollout.children.count() + 1
+    child = _create_child(rollout, places, now=now)
+    move(child, Trigger.START, cause=cause, now=now, started_at=now, due_at=now)
+    return child
+
+
+def _create_child(rollout: Rollout, places: list[Assignment], *, now: datetime) -> Rollout:
     child = Rollout.objects.create(
-        name=f"{rollout.name} roll back {number}",
+        name=_child_name(rollout),
         kind=Rollout.Kind.ROLL_BACK,
         parent=rollout,
         bundle=rollout.bundle,
@@ -296,18 +350,29 @@ def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> Rollout
         ],
         batch_size=1000,
     )
-    move(child, Trigger.START, cause=cause, now=now, started_at=now, due_at=now)
     return child
 
 
+def _child_name(rollout: Rollout) -> str:
+    """Return a name that is free and fits, whatever the parent and others are called."""
+    taken = set(Rollout.objects.filter(name__contains=" roll back ").values_list("name", flat=True))
+    names = (f"{rollout.name[:180]} roll back {number}" for number in count(1))
+    return next(name for name in names if name not in taken)
+
+
 def _to_roll_back(rollout: Rollout) -> list[Assignment]:
+    """Return who is to go back by the plan and has not gone back already."""
     classes = [
         name for name, verb in rollout.plan["on_halt"].items() if verb == Action.Kind.ROLL_BACK
     ]
-    machines = Attempt.objects.filter(Q(status__in=classes), rollout=rollout).values("machine_id")
+    machines = Attempt.objects.filter(status__in=classes, rollout=rollout).values("machine_id")
+    returned = Attempt.objects.filter(
+        rollout__parent=rollout, status=AttemptStatus.SUCCEEDED
+    ).values("machine_id")
     return list(
         Assignment.objects.filter(rollout=rollout, machine__in=machines)
         .exclude(previous_versions={})
+        .exclude(machine__in=returned)
         .order_by("stratum", "position")
     )
 

@@ -365,3 +365,24 @@ def test_a_machine_that_stays_unavailable_is_called_off_and_no_failure(
     assert selectors.cumulative_attempts(rollout) == (0, 7)
     assert away not in fake_fleet.flashed
     assert Machine.objects.get(name=away).cordons.get().lifted_at is None
+
+
+def test_what_is_asked_of_a_machine_cites_the_order_or_decision_behind_it(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(
+        fake_fleet,
+        machines=140,
+        waves=[{"count": 70, "window_hours": 24}, {"rest": True, "window_hours": 24}],
+        batch_size=35,
+    )
+
+    driver.run(rollout, hours=40)
+
+    first, second, _ = selectors.waves_of(rollout)
+    assert {action.order.kind for action in rollout.actions.filter(attempt__wave=first)} == {
+        "start"
+    }
+    later = rollout.actions.filter(attempt__wave=second)
+    assert later.count() >= 28  # its first block at least
+    assert {(action.decision.wave, action.decision.kind) for action in later} == {(first, "widen")}
