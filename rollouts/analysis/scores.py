@@ -37,6 +37,11 @@ class Strata:
             covariate = None
         return cls(dense.astype(np.int64), int(codes.size), covariate)
 
+    def only(self, chosen: BoolArray) -> "Strata":
+        """The strata of some of the units."""
+        covariate = None if self.covariate is None else self.covariate[chosen]
+        return Strata.of(self.code[chosen], covariate=covariate)
+
     def totals(self, values: FloatArray | IntArray, *, where: BoolArray) -> FloatArray:
         """Sum per stratum over the units of a mask."""
         weights = values[where].astype(np.float64)
@@ -57,6 +62,24 @@ class Strata:
         clean = np.where(known, self.covariate, 0.0)
         centred = np.where(known, clean - self.means(clean, where=known)[self.code], 0.0)
         return centred if np.abs(centred).max(initial=0.0) > 0 else None
+
+
+def without_covariate(values: FloatArray, *, strata: Strata) -> FloatArray:
+    """Values less what the period before explains of them, by one slope within strata.
+
+    Examples
+    --------
+    >>> strata = Strata.of(np.zeros(3, int), covariate=np.array([1.0, 2.0, 3.0]))
+    >>> without_covariate(np.array([10.0, 20.0, 30.0]), strata=strata).tolist()
+    [20.0, 20.0, 20.0]
+    """
+    everyone = np.ones(values.size, dtype=np.bool_)
+    covariate = strata.centred_covariate(where=everyone)
+    if covariate is None:
+        return values
+    centred = values - strata.means(values, where=everyone)[strata.code]
+    slope = float(centred @ covariate) / float(covariate @ covariate)
+    return np.asarray(values - slope * covariate, dtype=np.float64)
 
 
 def quantised(values: FloatArray, *, per_unit: int) -> IntArray:

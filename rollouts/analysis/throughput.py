@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
-from rollouts.analysis.scores import Strata
+from rollouts.analysis.scores import Strata, without_covariate
 from rollouts.analysis.verdicts import Interval
 
 HIGHEST_RELATIVE = 1.2
@@ -115,7 +115,8 @@ def welch_ratio(
         Log outcome per unit.
     strata : Strata
         Of the same units. Only strata with both arms count. With one stratum this is Welch's
-        interval on the log scale.
+        interval on the log scale. What a covariate of the period before explains is taken out
+        first, as in the scores, so that the estimate lies where the test looks for it.
 
     Examples
     --------
@@ -125,6 +126,7 @@ def welch_ratio(
     0.5
     """
     none = Interval(None, None, confidence_level)
+    logs = without_covariate(logs, strata=strata)
     n_c = np.bincount(strata.code[is_canary], minlength=strata.count)
     n_k = np.bincount(strata.code[~is_canary], minlength=strata.count)
     weight = np.divide(
@@ -183,7 +185,7 @@ def throughput_ratio(
             welch_ratio(
                 logs[has],
                 is_canary=is_canary[has],
-                strata=Strata.of(strata.code[has]),
+                strata=strata.only(has),
                 confidence_level=confidence_level,
             )
         )
@@ -194,7 +196,7 @@ def throughput_ratio(
     overall = welch_ratio(
         total[some] / seen[some],
         is_canary=is_canary[some],
-        strata=Strata.of(strata.code[some]),
+        strata=strata.only(some),
         confidence_level=confidence_level,
     )
     return ThroughputRatio(overall, tuple(by_workload))

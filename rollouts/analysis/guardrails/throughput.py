@@ -173,9 +173,7 @@ class ThroughputTrack:
         if moment.may_show and not state.is_crossed:
             state = stepped_widen_paths(moment, state, widen)
         low, high = self._limits(moment, harm, widen, state=state)
-        found = throughput_ratio(
-            self.table(k), is_canary=self.run.is_canary, strata=self.run.strata
-        )
+        found = throughput_ratio(self.table(k), is_canary=self.run.is_canary, strata=self._strata)
         verdict = verdict_for(moment, state)
         canary, control = self.run.counts(k, events=None)
         evaluation = GuardrailEvaluation(
