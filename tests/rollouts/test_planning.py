@@ -539,6 +539,20 @@ def test_everything_that_is_wrong_is_said_at_once():
     ]
 
 
+def test_what_nothing_carries_out_is_refused_instead_of_ignored():
+    reasons = refused(
+        windows=[{"start": "22:00", "end": "04:00"}],
+        max_attempts=3,
+        on_halt={"succeeded": "drain", "fell_back": "roll_back", "never_returned": "do_not_reboot"},
+    )
+
+    assert reasons == [
+        "windows: attempts are not kept to maintenance windows; leave the list empty",
+        "max_attempts of 3: attempts are not repeated; 1 is accepted",
+        "on_halt.succeeded of 'drain' is not carried out; accepted: leave or roll_back",
+    ]
+
+
 # --- the signed plan -------------------------------------------------------------------------
 
 
