@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Count, Min, Q, QuerySet
 from django.utils import timezone
 
+from fleet import leases
 from fleet.lifecycle import State
 from fleet.models import StateChange
 from rollouts.analysis.verdicts import DecisionKind, Reason
@@ -56,7 +57,7 @@ WAVE_OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
 def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
     """Return the rollouts that want to be looked at and that no worker holds."""
     return list(
-        Rollout.objects.filter(_free(), due_at__lte=now, status__in=LIVE)
+        Rollout.objects.filter(leases.free(wall=timezone.now()), due_at__lte=now, status__in=LIVE)
         .order_by("due_at")
         .values_list("pk", flat=True)[:limit]
     )
@@ -65,19 +66,15 @@ def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
 def due_attempts(now: datetime, *, limit: int = 5000) -> list[int]:
     """Return the attempts whose next step is due and that no worker holds."""
     return list(
-        Attempt.objects.filter(_free(), due_at__lte=now)
+        Attempt.objects.filter(leases.free(wall=timezone.now()), due_at__lte=now)
         .order_by("due_at")
         .values_list("pk", flat=True)[:limit]
     )
 
 
-def _free() -> Q:
-    return Q(leased_until__isnull=True) | Q(leased_until__lt=timezone.now())
-
-
 def has_due_work(now: datetime) -> bool:
     """Tell whether any row is due or any worker still holds one (for the stepped clock)."""
-    held = Q(leased_until__gte=timezone.now())
+    held = leases.held(wall=timezone.now())
     return (
         Rollout.objects.filter(held | Q(due_at__lte=now, status__in=LIVE)).exists()
         or Attempt.objects.filter(held | Q(due_at__lte=now)).exists()
@@ -135,6 +132,17 @@ def pauses(rollout: Rollout) -> list[tuple[datetime, datetime]]:
 def decisions_of(rollout: Rollout) -> QuerySet[Decision]:
     """Return the decisions, newest first."""
     return rollout.decisions.select_related("wave", "evaluation").order_by("-pk")
+
+
+def headline(rollout: Rollout) -> Decision | None:
+    """Return the decision that tells how the rollout stands: the newest, or what led to it.
+
+    A roll back is what the plan does after a halt; the halt says why.
+    """
+    latest = decisions_of(rollout).first()
+    if latest is not None and latest.kind == DecisionKind.ROLL_BACK:
+        return decisions_of(rollout).filter(kind=DecisionKind.HALT).first() or latest
+    return latest
 
 
 def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:

@@ -204,7 +204,7 @@ def get_rollout(pk: int) -> Rollout:
 def head(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     """Status, the latest reason in one sentence, and what the rollout waits for."""
     return {
-        "decision": selectors.decisions_of(rollout).first(),
+        "decision": selectors.headline(rollout),
         "conditions": explain(rollout),
         "children": rollout.children.all(),
     }

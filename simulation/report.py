@@ -55,7 +55,7 @@ def _ending(rollout: Rollout) -> Text:
     colour = COLOURS.get(rollout.status, "yellow")
     verdict = "as it should" if ended_as_it_should(rollout) else "NOT as it should"
     text = Text.assemble("ended ", (rollout.status, f"bold {colour}"), f", {verdict}")
-    last = rollout.decisions.order_by("-pk").first()
+    last = selectors.headline(rollout)
     return text if last is None else text.append(f": {last.reason} ({last.reason_code})")
 
 
@@ -108,6 +108,8 @@ def _number(item: Mapping[str, Any], value: float | None) -> str:
         return "–"
     if item["metric"] == "throughput":
         return f"{100 * (value - 1):+.1f} %"
+    if item["metric"] == "lost_work":
+        return f"{value:+.2f} √h"
     return f"× {value:.2f}" if item["unit"] == "ratio" else f"{100 * value:+.1f} %"
 
 
