@@ -35,6 +35,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.SelfApproval: (HTTPStatus.FORBIDDEN, "self_approval"),
     fleet.errors.RegistrationRefused: (HTTPStatus.BAD_REQUEST, "registration_refused"),
     fleet.errors.SelectorError: (HTTPStatus.BAD_REQUEST, "selector_refused"),
+    fleet.errors.AdapterFailed: (HTTPStatus.BAD_GATEWAY, "adapter_failed"),
     fleet.errors.BatchConflict: (HTTPStatus.CONFLICT, "batch_conflict"),
     rollouts.errors.StaleRollout: (HTTPStatus.CONFLICT, "stale_rollout"),
     rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),

@@ -41,6 +41,10 @@ class SelfApproval(FleetError):
     """Author and approver of a bundle are the same person."""
 
 
+class AdapterFailed(FleetError):
+    """An adapter's system does not answer, told by an error of its client that is no OSError."""
+
+
 class RegistrationRefused(FleetError):
     """Machines cannot be registered; `reasons` lists everything that is wrong at once."""
 

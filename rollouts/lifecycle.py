@@ -114,6 +114,19 @@ WAVE_TRANSITIONS: Mapping[tuple[WaveStatus, WaveTrigger], WaveStatus] = {
     (WaveStatus.HALTED, WaveTrigger.REOPEN): WaveStatus.SETTLING,
 }
 
+#: Where the rollout has to stand for its wave to move: a halt stops every wave that is open.
+WAVE_MOVES_WHILE: Mapping[WaveTrigger, frozenset[Status]] = {
+    WaveTrigger.START: frozenset({Status.RUNNING}),
+    WaveTrigger.INSTALLED: frozenset({Status.RUNNING}),
+    WaveTrigger.SETTLED: frozenset({Status.RUNNING}),
+    WaveTrigger.WIDEN: frozenset({Status.RUNNING}),
+    WaveTrigger.HOLD: frozenset({Status.RUNNING}),
+    WaveTrigger.ADVANCE: frozenset({Status.RUNNING, Status.PAUSED}),
+    WaveTrigger.SKIP: frozenset({Status.RUNNING, Status.PAUSED}),
+    WaveTrigger.HALT: frozenset({Status.HALTED}),
+    WaveTrigger.REOPEN: frozenset({Status.PAUSED}),
+}
+
 
 class AttemptStatus(StrEnum):
     """Where one try on one machine stands."""

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from celery import shared_task
 from django.db import OperationalError
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from fleet import clock
+from fleet import clock, leases
 from fleet.hints import hint
 from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
@@ -25,8 +25,7 @@ from rollouts.services import attempts, cycles
 
 logger = logging.getLogger(__name__)
 
-#: Wall time after which a rollout whose worker died is taken over.
-LEASE = timedelta(seconds=120)
+_TICK = timedelta(microseconds=1)
 #: Workers that may die over one rollout before its evaluation is held (a poison message).
 MOST_CRASHES = 3
 #: Attempts that one message hands to a worker.
@@ -73,8 +72,10 @@ def enact(rollout_id: int) -> None:
 def install(attempt_ids: Sequence[int]) -> None:
     """Take due attempts a step on. Safe to repeat: each is leased, its order has one key."""
     now = clock.now()
-    attempts.advance(attempt_ids, now=now)
-    _wake_finished(attempt_ids, now=now)
+    try:
+        attempts.advance(attempt_ids, now=now)
+    finally:
+        _wake_finished(attempt_ids, now=now)
 
 
 def _wake_finished(attempt_ids: Sequence[int], *, now: datetime) -> None:
@@ -90,21 +91,24 @@ def _lease(rollout_id: int, *, now: datetime) -> Iterator[Rollout | None]:
     """Hold a due rollout while it is worked on; None if it is not due or somebody holds it.
 
     `crashes` is raised when it is taken and cleared when it is handed back: a worker that dies
-    in between leaves it raised. An order that came meanwhile has set `due_at` anew and wins.
+    in between leaves it raised. An order that comes meanwhile sets `due_at` anew and wins, also
+    where the clock stands still: taking sets it a tick back, to what no order ever sets.
     """
     token = uuid.uuid4().hex
     wall = timezone.now()
     taken = Rollout.objects.filter(
-        Q(leased_until__isnull=True) | Q(leased_until__lt=wall),
-        pk=rollout_id,
-        due_at__lte=now,
-        status__in=selectors.LIVE,
-    ).update(lease_token=token, leased_until=wall + LEASE, crashes=F("crashes") + 1)
+        leases.free(wall=wall), pk=rollout_id, due_at__lte=now, status__in=selectors.LIVE
+    ).update(
+        lease_token=token,
+        leased_until=wall + leases.LEASE,
+        due_at=now - _TICK,
+        crashes=F("crashes") + 1,
+    )
     if not taken:
         yield None
         return
     rollout = Rollout.objects.select_related("bundle", "parent").get(pk=rollout_id)
-    due_at, is_done = rollout.due_at, False
+    is_done = False
     try:
         yield rollout
         is_done = True
@@ -114,17 +118,15 @@ def _lease(rollout_id: int, *, now: datetime) -> Iterator[Rollout | None]:
     finally:
         mine = Rollout.objects.filter(pk=rollout_id, lease_token=token)
         if is_done:
-            _hand_back(rollout, mine, due_at=due_at, now=now)
+            _hand_back(rollout, mine, now=now)
         # After an error the count of crashes stays raised, and the sweep tries again.
         mine.update(leased_until=None, lease_token="")
 
 
-def _hand_back(
-    rollout: Rollout, mine: QuerySet[Rollout], *, due_at: datetime | None, now: datetime
-) -> None:
+def _hand_back(rollout: Rollout, mine: QuerySet[Rollout], *, now: datetime) -> None:
     rollout.refresh_from_db()
     following = pipeline.next_due(rollout, now=now)
-    is_unchanged = mine.filter(due_at=due_at).update(due_at=following)
+    is_unchanged = mine.filter(due_at=now - _TICK).update(due_at=following)
     mine.update(crashes=0)
     if not is_unchanged or (following is not None and following <= now):
         hint(enact, rollout.pk)

@@ -2,7 +2,9 @@
 
 Each is a `Protocol` of one to three methods, chosen by a dotted path in the settings
 (`INSTALLER`, `SCHEDULER`, `COLLECTOR`). An adapter may block on the network, so it is never
-called inside a database transaction.
+called inside a database transaction; it gives up by itself within some seconds. When its system
+does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
+`fleet.errors.AdapterFailed`, and will be asked again: every method can be repeated.
 """
 
 from collections.abc import Sequence

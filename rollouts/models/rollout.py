@@ -123,6 +123,11 @@ class Rollout(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def actor(self) -> str:
+        """The name under which the rollout drains and moves machines."""
+        return f"rollout:{self.pk}"
+
 
 class Wave(models.Model):
     """A share of the population, with an observation window and a deadline."""

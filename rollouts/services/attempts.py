@@ -5,8 +5,11 @@ follows, so it may be repeated, late or lost. Success is a version read back sev
 the activation, never the installer's word. Every step has a deadline; silence counts.
 """
 
+import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,26 +17,29 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, F, Q
 from django.utils import timezone
 
-from fleet import adapters
+from fleet import leases
 from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
-from fleet.adapters import Phase, Reading, Target
+from fleet.adapters import Phase, Progress, Reading
 from fleet.errors import StaleMachine
+from fleet.leases import LEASE
 from fleet.models import Machine
 from rollouts import planning
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
 from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
-from rollouts.services.records import move_attempt
+from rollouts.services import doors
+from rollouts.services.records import lock, move_attempt
 
-#: Wall time after which a step whose worker died is taken over.
-LEASE = timedelta(seconds=120)
+logger = logging.getLogger(__name__)
+
 #: Between two looks at a machine that is being worked on (by the clock).
 POLL = timedelta(minutes=1)
 #: Most waiting attempts that one step considers.
 _MOST_AT_ONCE = 1000
-#: Statuses of a rollout in which an attempt may start.
-STARTABLE = (Status.RUNNING, Status.ROLLING_BACK)
+#: Wall time after which a run leaves the rest of its attempts to the next one: a slow machine
+#: must not hold a worker for the sum of its neighbours' time-outs.
+LONGEST_RUN_SECONDS = 20.0
 
 
 # --- queueing and starting -------------------------------------------------------------------
@@ -49,7 +55,7 @@ def queue(
     now: datetime,
 ) -> int:
     """Queue one attempt per machine of `targets` (machine id → images in order), once."""
-    rollout = block.wave.rollout
+    rollout = Rollout.objects.get(pk=block.wave.rollout_id)  # its epoch may be higher by now
     known = set(
         Attempt.objects.filter(rollout=rollout, block=block).values_list("machine_id", flat=True)
     )
@@ -94,17 +100,22 @@ def start_waiting(block: Block, *, now: datetime) -> int:
 
     The rollout's row is locked while attempts start and a halt has to change that row, so no
     attempt gets a start time after a halt has committed.
+
+    Raises
+    ------
+    StaleRollout
+        If the rollout does not run any more.
     """
     with transaction.atomic():
-        rollout = Rollout.objects.select_for_update().get(pk=block.wave.rollout_id)
-        if rollout.status not in STARTABLE:
-            return 0
+        rollout = lock(block.wave.rollout, Status.RUNNING)
         _give_up_waiting(block, now=now)
         if Attempt.objects.filter(
             rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
         ).exists():
             return 0  # new starts wait until it is known why a machine did not come back
         picked = _pick(rollout, block)
+        # By machine: two rollouts that want the same machines meet at the first, not crosswise.
+        picked.sort(key=lambda attempt: attempt.machine_id)
         return sum(_start(attempt, rollout=rollout, now=now) for attempt in picked)
 
 
@@ -183,7 +194,7 @@ def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
             fleet.move_machine(
                 attempt.machine,
                 machine_lifecycle.Trigger.DRAIN,
-                actor=_actor(rollout),
+                actor=rollout.actor,
                 now=now,
                 reason=f"attempt {attempt.pk}",
             )
@@ -211,7 +222,6 @@ def _give_up_waiting(block: Block, *, now: datetime) -> None:
             now=now,
             detail=f"machine was {attempt.machine.state} until the deadline",
             finished_at=now,
-            due_at=None,
         )
 
 
@@ -226,7 +236,6 @@ def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
             now=now,
             detail=detail,
             finished_at=now,
-            due_at=None,
         )
         count += 1
     return count
@@ -236,66 +245,142 @@ def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
 
 
 def advance(attempt_ids: Sequence[int], *, now: datetime) -> None:
-    """Take each due attempt one or more steps on. Safe to repeat: only a leased row is touched."""
-    for attempt in _lease(attempt_ids, now=now):
+    """Take each due attempt one or more steps on. Safe to repeat: only a leased row is touched.
+
+    Each attempt is leased at its turn, so a worker that dies leaves one row behind and not the
+    whole message; an attempt over which a worker has died comes last. Whatever one turn raises,
+    the others are taken first. Once the run's time is over the rest stays due for the sweep.
+    """
+    end = time.monotonic() + LONGEST_RUN_SECONDS
+    with ExitStack() as turns:
+        for attempt in reversed(_due(attempt_ids, now=now)):
+            turns.callback(_take_turn, attempt, now=now, end=end)
+
+
+def _due(attempt_ids: Sequence[int], *, now: datetime) -> list[Attempt]:
+    found = Attempt.objects.filter(
+        leases.free(wall=timezone.now()), pk__in=attempt_ids, due_at__lte=now
+    ).select_related("machine", "rollout", "wave")
+    return sorted(found, key=lambda attempt: (attempt.lease_token != "", attempt.pk))
+
+
+def _take_turn(attempt: Attempt, *, now: datetime, end: float) -> None:
+    if time.monotonic() > end:
+        return
+    was_abandoned = attempt.lease_token != ""
+    if not _lease(attempt):
+        return
+    is_done = False
+    try:
+        if was_abandoned and _is_overdue(attempt, now):
+            _put_off(attempt, now, detail="a worker died over it; its machine has to be looked at")
+        else:
+            _step(attempt, now)
+        is_done = True
+    except (StaleRollout, StaleMachine):
+        is_done = True  # somebody else moved it; the row says what is next
+    finally:
         try:
-            while _STEPS[AttemptStatus(attempt.status)](attempt, now):
-                pass
-        except (StaleRollout, StaleMachine):
-            continue  # somebody else moved it; the row says what is next
+            if not is_done:
+                _put_off(attempt, now, detail="its step fails inside Coalmine; the log says why")
         finally:
             Attempt.objects.filter(pk=attempt.pk, lease_token=attempt.lease_token).update(
                 leased_until=None, lease_token=""
             )
 
 
-def _lease(attempt_ids: Sequence[int], *, now: datetime) -> list[Attempt]:
-    token = uuid.uuid4().hex
-    wall = timezone.now()
-    Attempt.objects.filter(
-        Q(leased_until__isnull=True) | Q(leased_until__lt=wall),
-        pk__in=attempt_ids,
-        due_at__lte=now,
+def _lease(attempt: Attempt) -> bool:
+    """Take the row if it still stands as it was read and nobody holds it."""
+    token, wall = uuid.uuid4().hex, timezone.now()
+    taken = Attempt.objects.filter(
+        leases.free(wall=wall), pk=attempt.pk, status=attempt.status, due_at=attempt.due_at
     ).update(lease_token=token, leased_until=wall + LEASE)
-    return list(
-        Attempt.objects.filter(lease_token=token).select_related("machine", "rollout", "wave")
-    )
+    attempt.lease_token = token
+    return bool(taken)
+
+
+def _step(attempt: Attempt, now: datetime) -> None:
+    """Go on from step to step until one of them has to wait."""
+    while step := _STEPS.get(AttemptStatus(attempt.status)):
+        if not step(attempt, now):
+            return
+    Attempt.objects.filter(pk=attempt.pk, status=attempt.status).update(due_at=None)
+
+
+def _put_off(attempt: Attempt, now: datetime, *, detail: str) -> None:
+    """Look again a little later, or end the attempt: the deadline holds whatever was raised."""
+    attempt.refresh_from_db()
+    if attempt.status not in IN_FLIGHT or not _is_overdue(attempt, now):
+        due = Attempt.objects.filter(pk=attempt.pk, due_at__lte=now)
+        due.update(due_at=now + POLL)
+    elif attempt.status == AttemptStatus.DRAINING:
+        _return_untouched(attempt, now, detail=detail)
+    else:
+        _fail(attempt, AttemptStatus.UNKNOWN, now, detail=detail)
 
 
 def _drain(attempt: Attempt, now: datetime) -> bool:
-    scheduler = adapters.scheduler()
-    name = attempt.machine.name
-    scheduler.drain(name, reason=_actor(attempt.rollout), now=now)
-    if not scheduler.is_idle(name, now=now):
+    """Wait until the machine is idle; nothing is written to it before it leaves this step."""
+    if attempt.machine.state != machine_lifecycle.State.DRAINING:
+        return _call_off_taken(attempt, now)
+    if not _may_write(attempt, attempt.rollout):
+        return _return_untouched(attempt, now, detail=f"the rollout was {attempt.rollout.status}")
+    if not doors.drain(attempt, now=now):
         if not _is_overdue(attempt, now):
             return _wait(attempt, now)
         return _return_untouched(attempt, now, detail="its work did not end before the deadline")
-    if _is_stopped(attempt):
-        return _return_untouched(attempt, now, detail="the rollout was halted before it began")
-    readings = adapters.installer().read_versions(name, now=now)
+    readings = doors.read_versions(attempt, now=now)
     if not readings:
         if not _is_overdue(attempt, now):
             return _wait(attempt, now)
         return _fail(attempt, AttemptStatus.UNKNOWN, now, detail="no versions could be read")
-    with transaction.atomic():
-        _remember_versions(attempt, readings, now=now)
-        _move_machine(attempt, machine_lifecycle.Trigger.START_UPDATE, now)
-        move_attempt(
-            attempt,
-            AttemptStatus.STAGING,
-            now=now,
-            boot_id_before=_boot_id(readings),
-            deadline_at=now + _minutes(attempt.rollout, "install_timeout_minutes"),
-            due_at=now,
-        )
+    if not _wrong_versions(attempt, readings):
+        # Flashed again it would be no evidence of an install, and a risk for nothing.
+        detail = "it runs the intended versions already"
+        return _return_untouched(attempt, now, detail=detail, is_over=True)
+    return _begin_staging(attempt, readings, now)
+
+
+@transaction.atomic
+def _begin_staging(attempt: Attempt, readings: Sequence[Reading], now: datetime) -> bool:
+    """Pass the fence, in one transaction with its last look at whether it has fallen."""
+    rollout = lock(attempt.rollout, *Status)
+    if not _may_write(attempt, rollout):
+        return _return_untouched(attempt, now, detail=f"the rollout was {rollout.status}")
+    _remember_versions(attempt, readings, now=now)
+    _move_machine(attempt, machine_lifecycle.Trigger.START_UPDATE, now)
+    move_attempt(
+        attempt,
+        AttemptStatus.STAGING,
+        now=now,
+        boot_id_before=_boot_id(readings),
+        deadline_at=now + _minutes(attempt.rollout, "install_timeout_minutes"),
+        due_at=now,
+    )
     return True
 
 
-def _is_stopped(attempt: Attempt) -> bool:
-    """Tell whether the fence fell: nothing has been written yet, so the machine may go back."""
-    return not Rollout.objects.filter(
-        pk=attempt.rollout_id, epoch=attempt.epoch, status__in=STARTABLE
-    ).exists()
+def _may_write(attempt: Attempt, rollout: Rollout) -> bool:
+    return rollout.epoch == attempt.epoch and rollout.status == Status.RUNNING
+
+
+def _may_come_back(attempt: Attempt, rollout: Rollout) -> bool:
+    """Tell whether an attempt that is given up now may be started another time."""
+    return rollout.epoch == attempt.epoch and rollout.status in (Status.RUNNING, Status.PAUSED)
+
+
+def _call_off_taken(attempt: Attempt, now: datetime) -> bool:
+    """Leave a machine that somebody took before anything was written to it where it is."""
+    move_attempt(
+        attempt,
+        AttemptStatus.CALLED_OFF,
+        now=now,
+        detail=f"somebody took the machine: it is {attempt.machine.state}",
+        finished_at=now,
+        deadline_at=None,
+        due_at=now,
+    )
+    return True
 
 
 def _remember_versions(attempt: Attempt, readings: Sequence[Reading], *, now: datetime) -> None:
@@ -307,13 +392,16 @@ def _remember_versions(attempt: Attempt, readings: Sequence[Reading], *, now: da
 
 
 def _stage(attempt: Attempt, now: datetime) -> bool:
-    """Order the install (idempotent by key) and wait until the images are written."""
-    answer = adapters.installer().apply(
-        attempt.machine.name,
-        [Target(**target) for target in attempt.targets],
-        key=f"attempt-{attempt.pk}",
-        now=now,
-    )
+    """Order the install (idempotent by key) and wait until the images are written.
+
+    A machine that somebody has taken meanwhile gets no order that it has not got already.
+    """
+    is_ours = attempt.machine.state == machine_lifecycle.State.UPDATING
+    answer = doors.apply(attempt, now=now) if is_ours else doors.progress(attempt, now=now)
+    if answer is None:
+        return _wait_or_fail(
+            attempt, AttemptStatus.UNKNOWN, now, detail="somebody took it, and it does not answer"
+        )
     if answer.phase is Phase.REJECTED:
         return _fail(attempt, AttemptStatus.REJECTED, now, detail=answer.detail)
     if answer.phase is Phase.FAILED:
@@ -325,9 +413,12 @@ def _stage(attempt: Attempt, now: datetime) -> bool:
 
 
 def _activate(attempt: Attempt, now: datetime) -> bool:
-    answer = adapters.installer().progress(
-        attempt.machine.name, key=f"attempt-{attempt.pk}", now=now
-    )
+    answer = doors.progress(attempt, now=now)
+    if answer is None:
+        if not _is_overdue(attempt, now):
+            return _wait(attempt, now)
+        # The installer is silent: the machine itself has to tell whether it came back.
+        answer = Progress(Phase.UNREACHABLE, "the installer did not answer before the deadline")
     if answer.phase in (Phase.REJECTED, Phase.FAILED):
         return _fail(attempt, AttemptStatus.FAILED, now, detail=answer.detail)
     is_over = answer.phase in (Phase.AWAITING_REBOOT, Phase.UNREACHABLE, Phase.DONE)
@@ -347,7 +438,7 @@ def _activate(attempt: Attempt, now: datetime) -> bool:
 
 
 def _await_reboot(attempt: Attempt, now: datetime) -> bool:
-    readings = adapters.installer().read_versions(attempt.machine.name, now=now)
+    readings = doors.read_versions(attempt, now=now)
     if readings and _boot_id(readings) != attempt.boot_id_before:
         return _begin_verifying(attempt, now)
     if readings:
@@ -375,7 +466,7 @@ def _begin_verifying(attempt: Attempt, now: datetime) -> bool:
 
 
 def _verify(attempt: Attempt, now: datetime) -> bool:
-    readings = adapters.installer().read_versions(attempt.machine.name, now=now)
+    readings = doors.read_versions(attempt, now=now)
     if not readings:
         return _wait_or_fail(
             attempt, AttemptStatus.NEVER_RETURNED, now, detail="it answered once, then no more"
@@ -395,6 +486,7 @@ def _verify(attempt: Attempt, now: datetime) -> bool:
 
 
 def _succeed(attempt: Attempt, now: datetime) -> bool:
+    """End in success and give the machine back; its release is the next step's, due at once."""
     gate = f"firmware gate: attempt {attempt.pk}, intended versions read back"
     with transaction.atomic():
         move_attempt(
@@ -404,26 +496,27 @@ def _succeed(attempt: Attempt, now: datetime) -> bool:
             readings=attempt.readings + 1,
             finished_at=now,
             deadline_at=None,
-            due_at=now + timedelta(hours=attempt.rollout.plan["recheck_hours"]),
+            due_at=now,
         )
         _move_machine(attempt, machine_lifecycle.Trigger.RETURN, now, gate=gate)
-    adapters.scheduler().release(attempt.machine.name, reason=_actor(attempt.rollout), now=now)
-    return False
+    return True
 
 
 def _recheck(attempt: Attempt, now: datetime) -> bool:
     """Read the versions again while the rollout is open: a later boot may fall back."""
-    again = now + timedelta(hours=attempt.rollout.plan["recheck_hours"])
+    if not _release(attempt, now):
+        return False
+    interval = timedelta(hours=attempt.rollout.plan["recheck_hours"])
+    if attempt.finished_at is not None and now < attempt.finished_at + interval:
+        return _look_again(attempt, attempt.finished_at + interval)
     if attempt.rollout.status != Status.RUNNING:
         # Others may be taking it back; only an open rollout asks again later.
         is_over = attempt.rollout.finished_at is not None
-        Attempt.objects.filter(pk=attempt.pk).update(due_at=None if is_over else again)
-        return False
-    readings = adapters.installer().read_versions(attempt.machine.name, now=now)
+        return _look_again(attempt, None if is_over else now + interval)
+    readings = doors.read_versions(attempt, now=now)
     wrong = _wrong_versions(attempt, readings) if readings else []
     if not wrong:
-        Attempt.objects.filter(pk=attempt.pk).update(due_at=again)
-        return False
+        return _look_again(attempt, now + interval)
     fleet.record_readings(attempt.machine, readings, now=now, evidence={"attempt": attempt.pk})
     move_attempt(
         attempt,
@@ -435,6 +528,26 @@ def _recheck(attempt: Attempt, now: datetime) -> bool:
     return False
 
 
+def _look_again(attempt: Attempt, at: datetime | None) -> bool:
+    Attempt.objects.filter(pk=attempt.pk, status=attempt.status).update(due_at=at)
+    return False
+
+
+def _let_go(attempt: Attempt, now: datetime) -> bool:
+    """Lift the drain of an attempt that was given up before anything was written."""
+    return _look_again(attempt, None) if _release(attempt, now) else False
+
+
+def _release(attempt: Attempt, now: datetime) -> bool:
+    """Lift the rollout's drain from a machine in service; safe to repeat, and repeated until done.
+
+    A machine out of service keeps its drain: a scheduler must never be given it.
+    """
+    if attempt.machine.state != machine_lifecycle.State.IN_SERVICE:
+        return True
+    return doors.release(attempt, now=now) or _wait(attempt, now)
+
+
 _STEPS: Mapping[AttemptStatus, Callable[[Attempt, datetime], bool]] = {
     AttemptStatus.DRAINING: _drain,
     AttemptStatus.STAGING: _stage,
@@ -442,6 +555,8 @@ _STEPS: Mapping[AttemptStatus, Callable[[Attempt, datetime], bool]] = {
     AttemptStatus.AWAITING_REBOOT: _await_reboot,
     AttemptStatus.VERIFYING: _verify,
     AttemptStatus.SUCCEEDED: _recheck,
+    AttemptStatus.DEFERRED: _let_go,
+    AttemptStatus.CALLED_OFF: _let_go,
 }
 
 
@@ -493,33 +608,43 @@ def _fail(attempt: Attempt, status: AttemptStatus, now: datetime, *, detail: str
         move_attempt(
             attempt, status, now=now, detail=detail, finished_at=now, deadline_at=None, due_at=None
         )
-        trigger = (
-            machine_lifecycle.Trigger.TAKE_OUT
-            if attempt.machine.state == machine_lifecycle.State.DRAINING
-            else machine_lifecycle.Trigger.FAIL_UPDATE
-        )
-        _move_machine(attempt, trigger, now, reason=f"attempt {attempt.pk}: {status}")
+        for trigger in _TO_DIAGNOSIS.get(machine_lifecycle.State(attempt.machine.state), ()):
+            _move_machine(attempt, trigger, now, reason=f"attempt {attempt.pk}: {status}")
     return False
 
 
-def _return_untouched(attempt: Attempt, now: datetime, *, detail: str) -> bool:
-    """Give a drained machine back: nothing was written to it."""
+#: The way to diagnosis; a machine that somebody has taken elsewhere stays where it is.
+_TO_DIAGNOSIS: Mapping[machine_lifecycle.State, tuple[machine_lifecycle.Trigger, ...]] = {
+    machine_lifecycle.State.DRAINING: (machine_lifecycle.Trigger.TAKE_OUT,),
+    machine_lifecycle.State.UPDATING: (machine_lifecycle.Trigger.FAIL_UPDATE,),
+    machine_lifecycle.State.VERIFYING: (machine_lifecycle.Trigger.FAIL_UPDATE,),
+    machine_lifecycle.State.IN_SERVICE: (
+        machine_lifecycle.Trigger.DRAIN,
+        machine_lifecycle.Trigger.TAKE_OUT,
+    ),
+}
+
+
+@transaction.atomic
+def _return_untouched(
+    attempt: Attempt, now: datetime, *, detail: str, is_over: bool = False
+) -> bool:
+    """Give a drained machine back: nothing was written to it; its release is due at once."""
+    rollout = lock(attempt.rollout, *Status)
     began = attempt.started_at or attempt.created_at
     give_up_at = began + 2 * _minutes(attempt.rollout, "drain_timeout_minutes")
-    is_over = now >= give_up_at or _is_stopped(attempt)
-    with transaction.atomic():
-        move_attempt(
-            attempt,
-            AttemptStatus.CALLED_OFF if is_over else AttemptStatus.DEFERRED,
-            now=now,
-            detail=detail,
-            due_at=None,
-            deadline_at=give_up_at,
-            finished_at=now if is_over else None,
-        )
-        _move_machine(attempt, machine_lifecycle.Trigger.CALL_OFF, now, gate="untouched")
-    adapters.scheduler().release(attempt.machine.name, reason=_actor(attempt.rollout), now=now)
-    return False
+    is_over = is_over or now >= give_up_at or not _may_come_back(attempt, rollout)
+    move_attempt(
+        attempt,
+        AttemptStatus.CALLED_OFF if is_over else AttemptStatus.DEFERRED,
+        now=now,
+        detail=detail,
+        due_at=now,
+        deadline_at=give_up_at,
+        finished_at=now if is_over else None,
+    )
+    _move_machine(attempt, machine_lifecycle.Trigger.CALL_OFF, now, gate="untouched")
+    return True
 
 
 def _move_machine(
@@ -530,18 +655,22 @@ def _move_machine(
     gate: str = "",
     reason: str = "",
 ) -> None:
+    """Move the machine, unless somebody has taken it out of the rollout's hands.
+
+    The attempt then goes on without it: what was begun is read back, and stays where it was put.
+    """
+    machine = attempt.machine
+    if (machine_lifecycle.State(machine.state), trigger) not in machine_lifecycle.TRANSITIONS:
+        logger.info("attempt=%s leaves %s where it is: %s", attempt.pk, machine, machine.state)
+        return
     fleet.move_machine(
-        attempt.machine,
+        machine,
         trigger,
-        actor=_actor(attempt.rollout),
+        actor=attempt.rollout.actor,
         now=now,
         gate=gate,
         reason=reason or f"attempt {attempt.pk}",
     )
-
-
-def _actor(rollout: Rollout) -> str:
-    return f"rollout:{rollout.pk}"
 
 
 def _minutes(rollout: Rollout, key: str) -> timedelta:

@@ -9,10 +9,19 @@ from django.db.models import F
 from fleet.models import BundleStatus
 from rollouts import selectors
 from rollouts.errors import NotHalted, PlanRefused, SamePerson
-from rollouts.lifecycle import FAILURES, Status, Trigger, WaveStatus, WaveTrigger
+from rollouts.lifecycle import (
+    FAILURES,
+    WAVE_MOVES_WHILE,
+    WAVE_TRANSITIONS,
+    Status,
+    Trigger,
+    WaveStatus,
+    WaveTrigger,
+    next_status,
+)
 from rollouts.models import Attempt, Decision, Order, Rollout, Wave
 from rollouts.services.attempts import call_off_waiting
-from rollouts.services.records import Cause, move, move_wave, record_order
+from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.waves import (
     extend_window,
     reopen,
@@ -48,6 +57,7 @@ def pause(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> 
 @transaction.atomic
 def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
+    next_status(Status(rollout.status), Trigger.RESUME)
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
     wave = selectors.current_wave(rollout)
     if wave is not None and wave.status == WaveStatus.HALTED:
@@ -75,23 +85,29 @@ def halt(
     """Halt at once: raise the fence, call off what waits, leave what is in flight to its end.
 
     Works with the broker down, since it only writes rows. Halting what is halted already is
-    recorded and changes nothing. The cause is a person (`actor`) or the engine (`decision`).
+    recorded and changes nothing; a roll back that runs for the rollout is halted with it. The
+    cause is a person (`actor`) or the engine (`decision`).
     """
     order = (
         record_order(rollout, Order.Kind.HALT, actor=actor, now=now, reason=reason)
         if actor is not None
         else None
     )
-    rollout = Rollout.objects.select_for_update().get(pk=rollout.pk)
-    if rollout.status == Status.HALTED:
-        return order
+    rollout = lock_family(rollout)
     cause: Cause = decision or order
+    if rollout.status != Status.HALTED:
+        _halt(rollout, cause=cause, now=now)
+    for child in rollout.children.filter(status__in=(Status.RUNNING, Status.PAUSED)):
+        _halt(child, cause=cause, now=now)
+    return order
+
+
+def _halt(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
     move(rollout, Trigger.HALT, cause=cause, now=now, epoch=F("epoch") + 1, due_at=now)
     call_off_waiting(rollout, now=now, detail="the rollout was halted")
     wave = selectors.current_wave(rollout)
-    if wave is not None and wave.status != WaveStatus.PENDING:
+    if wave is not None and (WaveStatus(wave.status), WaveTrigger.HALT) in WAVE_TRANSITIONS:
         move_wave(wave, WaveTrigger.HALT, cause=cause, now=now, next_look_at=None)
-    return order
 
 
 @transaction.atomic
@@ -132,6 +148,7 @@ def advance(
     reason: str = "",
 ) -> Order:
     """Widen a held wave (reason and second person), or confirm an advised widen (neither)."""
+    _check_is_open(rollout, WaveTrigger.ADVANCE)
     wave = selectors.current_wave(rollout)
     if wave is None or wave.status not in (WaveStatus.HELD, WaveStatus.OBSERVING):
         seen = "no open wave" if wave is None else f"a wave that is {wave.status}"
@@ -157,6 +174,7 @@ def advance(
 @transaction.atomic
 def extend(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Give the wave its one planned extension now."""
+    _check_is_open(rollout, WaveTrigger.ADVANCE)
     wave = _open_wave(rollout)
     if wave.is_extended:
         raise PlanRefused([f"{wave} has had its one extension"])
@@ -183,6 +201,7 @@ def skip_wave(
     now: datetime,
 ) -> Order:
     """Go on to the next wave without this one's verdict: a reason and a second person."""
+    _check_is_open(rollout, WaveTrigger.SKIP)
     wave = selectors.current_wave(rollout)
     if wave is None:
         raise PlanRefused([f"{rollout} has no wave left to skip"])
@@ -257,6 +276,8 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
     """
     if attempt.status not in FAILURES:
         raise PlanRefused([f"only a failed attempt is triaged, this one is {attempt.status}"])
+    if attempt.triage not in ("", outcome):
+        raise PlanRefused([f"{attempt.machine} was triaged as {attempt.triage} already"])
     accepted = Attempt.Triage.values
     if outcome not in accepted:
         raise PlanRefused([f"unknown outcome {outcome!r}; accepted: {', '.join(accepted)}"])
@@ -271,6 +292,15 @@ def _wake(rollout: Rollout, now: datetime) -> None:
     Rollout.objects.filter(
         pk=rollout.pk, status__in=(Status.RUNNING, Status.ROLLING_BACK, Status.HALTED)
     ).update(due_at=now)
+
+
+def _check_is_open(rollout: Rollout, trigger: WaveTrigger) -> None:
+    """Refuse to steer the waves of a rollout that is not under way; the row decides, not memory."""
+    accepted = WAVE_MOVES_WHILE[trigger]
+    status = Rollout.objects.values_list("status", flat=True).get(pk=rollout.pk)
+    if status not in accepted:
+        wanted = " or ".join(sorted(accepted))
+        raise PlanRefused([f"{rollout} is {status}; its waves are steered while it is {wanted}"])
 
 
 def _open_wave(rollout: Rollout) -> Wave:

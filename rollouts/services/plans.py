@@ -16,7 +16,7 @@ from fleet.models import BundleStatus, Fault, FirmwareBundle, Machine
 from rollouts import planning, policies
 from rollouts.analysis.policy import Metric
 from rollouts.errors import PlanRefused, SamePerson
-from rollouts.lifecycle import Status, Trigger
+from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Assignment, Order, Rollout, Wave
 from rollouts.services.forecast import forecast, wave_alphas
 from rollouts.services.records import move, record_order
@@ -85,7 +85,10 @@ def submit(rollout: Rollout, *, actor: User, now: datetime) -> Order:
     PlanRefused
         With every reason at once.
     """
-    machines = list(eligible(rollout).select_related("platform").order_by("name"))
+    next_status(Status(rollout.status), Trigger.SUBMIT)
+    # Held, so that of two plans over the same machines the later one sees the earlier.
+    held = eligible(rollout).select_for_update(of=("self",), no_key=True)
+    machines = list(held.select_related("platform").order_by("name"))
     design = draw(rollout, machines, now=now)
     reasons = _reasons_against(rollout, machines, design)
     if reasons:

@@ -5,10 +5,12 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import (
+    WAVE_MOVES_WHILE,
     AttemptStatus,
     Status,
     Trigger,
@@ -44,6 +46,33 @@ def record_order(
         at=now,
         recorded_at=timezone.now(),
     )
+
+
+def lock(rollout: Rollout, *accepted: Status) -> Rollout:
+    """Hold the rollout's row to the end of the transaction, and return it as it stands.
+
+    Whatever moves a wave or starts an attempt holds this row, and a halt has to change it: so
+    the halt comes before such a move or after it, never in between.
+
+    Raises
+    ------
+    StaleRollout
+        If the rollout stands in none of the accepted statuses.
+    """
+    held = Rollout.objects.select_for_update(no_key=True).get(pk=rollout.pk)
+    if held.status not in accepted:
+        raise StaleRollout(f"rollout {held.pk} is {held.status} by now")
+    return held
+
+
+def lock_family(rollout: Rollout) -> Rollout:
+    """Hold the rows of parent, rollout and children, always in this order, and return the rollout.
+
+    What moves two of them has to take both locks this way, or two workers wait for each other.
+    """
+    near = Q(pk=rollout.pk) | Q(pk=rollout.parent_id) | Q(parent=rollout.pk)
+    rows = Rollout.objects.select_for_update(no_key=True).filter(near).order_by("pk")
+    return next(row for row in rows if row.pk == rollout.pk)
 
 
 @transaction.atomic
@@ -86,9 +115,16 @@ def move_wave(
     note: str = "",
     **fields: Any,
 ) -> Transition:
-    """Move a wave along its state machine and record the move, like `move`."""
+    """Move a wave along its state machine and record the move, like `move`.
+
+    Raises
+    ------
+    StaleRollout
+        If somebody else moved the wave, or the rollout no longer lets its waves move so.
+    """
     old = WaveStatus(wave.status)
     new = next_wave_status(old, trigger)
+    lock(wave.rollout, *WAVE_MOVES_WHILE[trigger])
     if not Wave.objects.filter(pk=wave.pk, status=old).update(status=new, **fields):
         raise StaleRollout(f"wave {wave.pk} is no longer {old}")
     wave.refresh_from_db()
