@@ -110,10 +110,12 @@ def plan_document() -> dict[str, Any]:
             {"metric": "telemetry", "required": False},
         ],
         "scope": "machine",  # throughput of a virtual machine is its own, not its job's
-        "strata": ["platform", "from_version", "site"],
+        "strata": ["platform", "from_version", "recent_faults"],
+        "alpha": 0.02,  # the harm of this story is large; a false alarm would spoil it
+        "extension": 1.0,
         "waves": [
             {"share": 0.025, "window_hours": 24, "allows_smoke": True},
-            {"share": 0.25, "window_hours": 48},
+            {"share": 0.3, "window_hours": 48},
             {"rest": True, "window_hours": 48},
         ],
         "hold_back": 0.28,

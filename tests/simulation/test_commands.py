@@ -69,9 +69,9 @@ def test_up_makes_the_fleet_in_an_empty_database_and_lets_its_time_run(monkeypat
     assert any(demo.password_of("approver") in line for line in lines)
 
 
-def test_up_goes_on_where_the_clock_stood(monkeypatch):
-    monkeypatch.setattr(demo, "USUAL_MACHINES", 500)
-    Up(stdout=StringIO()).prepare(rate=100.0, seed=1)
+def test_up_goes_on_where_the_clock_stood():
+    demo.set_up(demo.fleet_parameters(40, harm="faults"), seed=1)
+    clock.step_to(ORIGIN + HISTORY)
 
     Up(stdout=StringIO()).prepare(rate=50.0, seed=1)
 
