@@ -1,0 +1,106 @@
+"""Reads of a rollout: its pauses, its turning points, what it cost."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet import services as fleet
+from fleet.lifecycle import Trigger
+from rollouts import pipeline, selectors, services
+from rollouts.models import Rollout
+from tests.factories import NOW
+from tests.rollouts import rows
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+
+
+def test_only_pauses_that_are_over_are_cut_out():
+    rollout = rows.running()
+
+    services.pause(rollout, actor=rollout.author, now=NOW + HOUR)
+    services.resume(rollout, actor=rollout.author, now=NOW + 3 * HOUR)
+    services.pause(rollout, actor=rollout.author, now=NOW + 5 * HOUR)
+
+    assert selectors.pauses(rollout) == [(NOW + HOUR, NOW + 3 * HOUR)]
+
+
+def test_looks_that_say_the_same_are_one_turning_point():
+    rollout = rows.running()
+    wave = rollout.waves.get(number=1)
+    for number, code in enumerate(["evidence_open", "evidence_open", "review", "review"], start=1):
+        rows.look(wave, number, code=code)
+
+    points = selectors.turning_points(rollout)
+
+    assert [point.reason_code for point in points] == ["evidence_open", "review"]
+
+
+def test_a_timeline_ends_with_what_came_first():
+    rollout = rows.running()
+    rows.look(rollout.waves.get(number=1), kind="halt", code="harmful")
+
+    events = selectors.timeline(rollout)
+
+    assert [event["at"] for event in events] == sorted((e["at"] for e in events), reverse=True)
+    assert events[0]["what"] == "halt (harmful)"
+    assert {event["kind"] for event in events} == {"order", "move", "decision"}
+
+
+def begun() -> Rollout:
+    """A running rollout whose four canaries are being drained."""
+    rollout = rows.running()
+    pipeline.enact(rollout, now=NOW)
+    assert rollout.attempts.filter(status="draining").count() == 4
+    return rollout
+
+
+def test_machine_hours_are_lost_from_the_drain_to_the_return():
+    rollout = begun()
+    first, second = (attempt.machine for attempt in rollout.attempts.order_by("pk")[:2])
+    for machine, hours in ((first, 1), (second, 2)):
+        fleet.move_machine(
+            machine, Trigger.CALL_OFF, actor="tests", now=NOW + hours * HOUR, gate="untouched"
+        )
+
+    lost = selectors.lost_machine_hours(rollout, until=NOW + 3 * HOUR)
+
+    assert lost == pytest.approx(1 + 2 + 3 + 3)
+
+
+def test_hours_out_of_service_for_other_reasons_are_not_the_rollouts():
+    rollout = begun()
+    machine = rollout.attempts.order_by("pk")[0].machine
+    fleet.move_machine(machine, Trigger.CALL_OFF, actor="x", now=NOW + HOUR, gate="untouched")
+    fleet.move_machine(machine, Trigger.DRAIN, actor="ann", now=NOW + 2 * HOUR)
+
+    lost = selectors.lost_machine_hours(rollout, until=NOW + 3 * HOUR)
+
+    assert lost == pytest.approx(1 + 3 * 3)
+
+
+def test_a_machine_that_was_only_drained_was_never_exposed():
+    rollout = begun()
+    first, second, third, _ = rollout.attempts.order_by("pk")
+    rollout.attempts.filter(pk=first.pk).update(status="succeeded")
+    rollout.attempts.filter(pk=second.pk).update(status="failed")
+    rollout.attempts.filter(pk=third.pk).update(status="called_off")
+
+    assert selectors.machines_exposed(rollout) == 2
+
+
+def test_a_scaled_clock_steps_by_the_shortest_interval_between_looks():
+    assert selectors.longest_step() == HOUR
+
+    rollout = rows.running()
+    rollout.plan["look_minutes"] = 15
+    rollout.save()
+
+    assert selectors.longest_step() == timedelta(minutes=15)
+
+
+def test_arms_are_counted_by_wave():
+    rollout = begun()
+
+    assert selectors.arm_sizes(rollout) == {1: {"canary": 4, "control": 16}}
