@@ -37,6 +37,10 @@ class Entry:
     in_full: int = 400
 
     @property
+    def counts_halts(self) -> bool:
+        return self.role in (Role.NULL, Role.POWER, Role.SHOWN)
+
+    @property
     def judged_as_widening(self) -> bool:
         return self.role in (Role.MARGIN, Role.ASYMPTOTIC_MARGIN)
 
@@ -54,7 +58,7 @@ def _power(cell: Cell, percent: float, *, short: int = 0) -> Entry:
     return Entry(cell, Role.POWER, percent / 100, in_short=short)
 
 
-SHORT = 50
+SHORT = 40
 """Replications of a cell in the short form."""
 
 NULLS = (

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from benchmarks.waves import Wave, draw_rollout, draw_wave
 RESULTS = Path(__file__).with_name("results")
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 CHUNK = 10
+HALT_FACTOR = 10
 LEVELS = {Role.NULL: 0.05, Role.MARGIN: 0.05, Role.ASYMPTOTIC_MARGIN: ASYMPTOTIC_LEVEL}
 
 
@@ -47,15 +49,23 @@ class Part:
     seconds: float
 
 
-def run_part(cell: Cell, first: int, last: int, resamples: int, has_peers: bool = True) -> Part:
-    """Replications `first` to `last` - 1 of one cell, each through all judges."""
+class Bench(StrEnum):
+    """Who judges: everybody, the product's judge alone, or only its halting test."""
+
+    ALL = "all"
+    ALONE = "alone"
+    HALTS = "halts"
+
+
+def run_part(cell: Cell, first: int, last: int, resamples: int, bench: Bench = Bench.ALL) -> Part:
+    """Replications `first` to `last` - 1 of one cell, each through the bench."""
     halts: dict[str, list[int | None]] = {}
     widens: dict[str, list[int | None]] = {}
     excess: dict[str, list[float]] = {}
     blind: dict[str, int] = {}
     started = time.process_time()
     for replication in range(first, last):
-        waves, found = judged(cell, replication, resamples, has_peers=has_peers)
+        waves, found = judged(cell, replication, resamples, bench)
         suffered = np.concatenate([[0.0], np.cumsum(np.concatenate([w.added for w in waves]))])
         for name, outcome in found.items():
             halts.setdefault(name, []).append(outcome.halt)
@@ -66,14 +76,20 @@ def run_part(cell: Cell, first: int, last: int, resamples: int, has_peers: bool 
     return Part(halts, widens, excess, blind, time.process_time() - started)
 
 
+JUDGES = {
+    Bench.ALL: judges.judge_all,
+    Bench.ALONE: judges.judge_alone,
+    Bench.HALTS: judges.judge_halts,
+}
+
+
 def judged(
-    cell: Cell, replication: int, resamples: int, *, has_peers: bool
+    cell: Cell, replication: int, resamples: int, bench: Bench
 ) -> tuple[list[Wave], dict[str, judges.Outcome]]:
     """The waves of one replication, and what every judge makes of them."""
     if not cell.waves:
         wave = draw_wave(cell, replication)
-        judge = judges.judge_all if has_peers else judges.judge_alone
-        return [wave], judge(wave, replication=replication, resamples=resamples)
+        return [wave], JUDGES[bench](wave, replication=replication, resamples=resamples)
     waves = list(draw_rollout(cell, replication))
     outcome = judges.coalmine_rollout(waves, replication=replication, resamples=resamples)
     return waves, {"coalmine": outcome}
@@ -81,60 +97,82 @@ def judged(
 
 def joined(parts: Sequence[Part]) -> dict[str, Tally]:
     """The parts of one cell as one tally per judge."""
-    names = list(parts[0].halts)
+    names = dict.fromkeys(name for part in parts for name in part.halts)
     return {
         name: tally(
-            [h for part in parts for h in part.halts[name]],
-            [w for part in parts for w in part.widens[name]],
-            [x for part in parts for x in part.excess[name]],
-            blind=sum(part.blind[name] for part in parts),
+            [h for part in parts for h in part.halts.get(name, [])],
+            [w for part in parts for w in part.widens.get(name, [])],
+            [x for part in parts for x in part.excess.get(name, [])],
+            blind=sum(part.blind.get(name, 0) for part in parts),
         )
         for name in names
     }
 
 
+def disagreements(parts: Sequence[Part]) -> int:
+    """Replications in which the halting test alone and the whole judge differ."""
+    whole = [h for part in parts for h in part.halts.get("coalmine", [])]
+    alone = [h for part in parts for h in part.halts.get(judges.HALTS_ALONE, [])]
+    return sum(a != b for a, b in zip(whole, alone, strict=False))
+
+
 @dataclass(frozen=True)
 class Result:
-    """One cell with its tallies; `missing` names metrics that the judge cannot judge."""
+    """One cell with its tallies.
+
+    `missing` names metrics that the judge cannot judge; `disagreements` counts replications in
+    which its halting test, run alone on many more waves, differed from the whole judge.
+    """
 
     entry: Entry
     tallies: Mapping[str, Tally]
     seconds: float
     missing: tuple[str, ...] = ()
+    disagreements: int = 0
 
 
 def run(
-    chosen: Iterable[tuple[Entry, int]], *, processes: int, resamples: int, has_peers: bool = True
+    chosen: Iterable[tuple[Entry, int]],
+    *,
+    processes: int,
+    resamples: int,
+    bench: Bench = Bench.ALL,
+    halt_factor: int = 0,
 ) -> list[Result]:
-    """All chosen cells, replications spread over processes; the result does not depend on them."""
+    """All chosen cells, replications spread over processes; the result does not depend on them.
+
+    `halt_factor` says how many times as many waves the halting test alone sees, where it can.
+    """
     results = []
     # One BLAS thread per process: the processes are the parallelism.
     with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
         waiting = []
         for entry, size in chosen:
             missing = tuple(judges.unjudged(entry.cell.policy))
-            jobs = (
-                []
-                if missing
-                else [
-                    pool.submit(
-                        run_part, entry.cell, first, min(first + CHUNK, size), resamples, has_peers
-                    )
-                    for first in range(0, size, CHUNK)
-                ]
-            )
+            parts = [] if missing else _parts(size, bench)
+            if parts and entry.counts_halts and judges.can_halt_alone(entry.cell):
+                parts += _parts(halt_factor * size, Bench.HALTS)
+            jobs = [
+                pool.submit(run_part, entry.cell, first, last, resamples, who)
+                for first, last, who in parts
+            ]
             waiting.append((entry, missing, jobs))
         for entry, missing, jobs in waiting:
-            parts = [job.result() for job in jobs]
+            found = [job.result() for job in jobs]
             result = Result(
                 entry,
-                joined(parts) if parts else {},
-                sum(part.seconds for part in parts),
+                joined(found) if found else {},
+                sum(part.seconds for part in found),
                 missing,
+                disagreements(found),
             )
             print("\n".join(rows_of(result)), flush=True)
             results.append(result)
     return results
+
+
+def _parts(size: int, bench: Bench) -> list[tuple[int, int, Bench]]:
+    return [(first, min(first + CHUNK, size), bench) for first in range(0, size, CHUNK)]
 
 
 RERUN = 10_000
@@ -152,9 +190,9 @@ def is_doubtful(result: Result) -> bool:
 def rerun(result: Result, *, processes: int, resamples: int) -> Result:
     """The same cell with 10,000 replications of the product's judge; peers keep their figures."""
     print(f"\nbeyond two standard errors, rerun with {RERUN}: {result.entry.cell.name}")
-    again = run([(result.entry, RERUN)], processes=processes, resamples=resamples, has_peers=False)[
-        0
-    ]
+    again = run(
+        [(result.entry, RERUN)], processes=processes, resamples=resamples, bench=Bench.ALONE
+    )[0]
     return replace(again, tallies={**result.tallies, **again.tallies})
 
 
@@ -179,7 +217,7 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
         if shares:
             checks += error_checks(title, shares, level=LEVELS[role])
     for r in known:
-        mine, entry = r.tallies["coalmine"], r.entry
+        mine, entry = _halting(r), r.entry
         if entry.role is Role.POWER and entry.reference is not None:
             checks.append(
                 power_check(
@@ -202,12 +240,26 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
             "; ".join(seen) or f"none in {len(known)} cells",
         )
     )
+    differing = {r.entry.cell.name: r.disagreements for r in known if r.disagreements}
+    checks.append(
+        Check(
+            "the halting test alone agrees with the whole judge",
+            not differing,
+            "; ".join(f"{n}: {k} waves" for n, k in differing.items()) or "in every wave",
+        )
+    )
     return checks
 
 
 def _error(result: Result) -> Share:
-    mine = result.tallies["coalmine"]
-    return mine.widened if result.entry.judged_as_widening else mine.halted
+    if result.entry.judged_as_widening:
+        return result.tallies["coalmine"].widened
+    return _halting(result).halted
+
+
+def _halting(result: Result) -> Tally:
+    """The tally with the most waves behind its halts."""
+    return result.tallies.get(judges.HALTS_ALONE, result.tallies["coalmine"])
 
 
 # --- words ---------------------------------------------------------------------------------
@@ -224,8 +276,8 @@ def rows_of(result: Result) -> list[str]:
     head = f"\n{entry.cell.name}  [{entry.role.value}]"
     if result.missing:
         return [head, f"  not judged: no estimator yet for {', '.join(result.missing)}"]
-    size = next(iter(result.tallies.values())).halted.size
-    lines = [f"{head}  {size} waves, {result.seconds / size:.2f} CPU-s each", HEADER]
+    sizes = " and ".join(str(n) for n in sorted({t.halted.size for t in result.tallies.values()}))
+    lines = [f"{head}  {sizes} waves, {result.seconds:.0f} CPU-s", HEADER]
     return lines + [_row(name, t) for name, t in result.tallies.items()]
 
 
@@ -233,10 +285,13 @@ def _row(name: str, t: Tally) -> str:
     median = "-" if t.median_halt is None else f"{t.median_halt:.0f} ± {t.median_halt_se:.0f}"
     p90 = "-" if t.p90_halt is None else f"{t.p90_halt:.0f}"
     widen = "-" if t.median_widen is None else f"{t.median_widen:.0f}"
+    widened, open_ = (
+        ("", "") if name == judges.HALTS_ALONE else (f"{t.widened}", f"{t.inconclusive}")
+    )
     return (
         f"{name:<16}{t.halted!s:>13}{median:>12}{p90:>7}"
-        f"{f'{t.excess:.2f} ± {t.excess_se:.2f}':>14}{t.widened!s:>13}{widen:>6}"
-        f"{t.inconclusive!s:>16}"
+        f"{f'{t.excess:.2f} ± {t.excess_se:.2f}':>14}{widened:>13}{widen:>6}"
+        f"{open_:>16}"
     )
 
 
@@ -303,7 +358,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no cell's name contains {options.only!r}")
     started = time.monotonic()
     results = run(
-        chosen, processes=options.processes, resamples=resamples, has_peers=not options.alone
+        chosen,
+        processes=options.processes,
+        resamples=resamples,
+        bench=Bench.ALONE if options.alone else Bench.ALL,
+        halt_factor=HALT_FACTOR,
     )
     if options.full:
         results = [

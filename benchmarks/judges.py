@@ -21,6 +21,7 @@ from rollouts.analysis.episodes import (
     since_clock,
 )
 from rollouts.analysis.guardrails.prepare import TRACKS
+from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.sequential import CrossingState, cross, p_value
 from rollouts.analysis.spending import CHECKPOINTS, halt_level, ni_bounds, ni_level
@@ -355,6 +356,46 @@ def _expected_episode_days(expected: Floats) -> Floats:
 def judge_alone(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
     """The product's judge only."""
     return {"coalmine": coalmine(wave, replication=replication, resamples=resamples)}
+
+
+HALTS_ALONE = "coalmine_halts"
+"""Name of the product's halting test, run without the rest of the judge."""
+
+
+def can_halt_alone(cell: Cell) -> bool:
+    """Only where no look can lack data: without reports there is no silence to judge."""
+    return (
+        cell.policy == "faults"
+        and cell.dropouts == "none"
+        and cell.unit == "machine"
+        and cell.halts
+        and not cell.waves
+    )
+
+
+def judge_halts(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
+    """The same scores, re-assignments and crossing rule, many times faster.
+
+    No interval, no non-inferiority, no words; whether it halts when the whole judge does is
+    itself a criterion of the benchmark.
+    """
+    cell = wave.cell
+    seed = int(generator(cell, replication, purpose="labels").integers(1, 2**31))
+    policy = policy_for(cell.policy, resamples=resamples, seed=seed)
+    looks = looks_of(cell)
+    run = Run(wave.samples, policy, plan_of(wave, policy), tuple(looks))
+    track = TRACKS[policy.guardrails[0].metric](policy.guardrails[0], run)
+    labels = judge.labels_for(wave.samples, policy)
+    sums = labels.sums(np.stack(list(track.columns().values()), axis=1))
+    state = CrossingState.initial(labels.paths)
+    for index, look in enumerate(looks):
+        if track.missing(index) is not None:
+            continue
+        level = halt_level(ALPHA, look.elapsed, has_extension=False)
+        state = cross(state, np.ascontiguousarray(sums[:, index]), level=level)
+        if state.is_crossed:
+            return {HALTS_ALONE: Outcome(look.number)}
+    return {HALTS_ALONE: Outcome(None)}
 
 
 def judge_all(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:

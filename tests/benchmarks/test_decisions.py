@@ -23,6 +23,24 @@ def test_results_do_not_depend_on_how_replications_are_split():
     assert joined([together]) == joined(apart)
 
 
+def test_the_halting_test_alone_halts_when_the_whole_judge_does():
+    for replication in range(3):
+        wave = draw_wave(SMALL, replication)
+
+        alone = judges.judge_halts(wave, replication=replication, resamples=99)
+        whole = judges.judge_alone(wave, replication=replication, resamples=99)
+
+        assert alone[judges.HALTS_ALONE].halt == whole["coalmine"].halt
+
+
+def test_a_disagreement_of_the_halting_test_fails_the_benchmark():
+    entry = catalogue.Entry(Cell(), catalogue.Role.SHOWN)
+
+    checks = checks_of([Result(entry, {"coalmine": tally_of()}, 1.0, disagreements=1)])
+
+    assert not all(check.is_met for check in checks)
+
+
 def test_every_peer_judges_the_very_same_wave():
     found = judges.judge_all(draw_wave(SMALL, 0), replication=0, resamples=99)
 
@@ -52,8 +70,8 @@ def test_a_widening_with_missing_data_fails_the_benchmark():
     met = checks_of([Result(entry, {"coalmine": tally_of()}, 1.0)])
     failed = checks_of([Result(entry, {"coalmine": tally_of(blind=1)}, 1.0)])
 
-    assert [c.is_met for c in met] == [True]
-    assert [c.is_met for c in failed] == [False]
+    assert all(c.is_met for c in met)
+    assert [c.name for c in failed if not c.is_met] == ["never a widening with missing data"]
 
 
 def test_a_metric_that_the_judge_cannot_judge_fails_the_benchmark():
