@@ -18,7 +18,6 @@ from rest_framework.views import exception_handler
 import fleet.errors
 import rollouts.analysis.errors
 import rollouts.errors
-import rollouts.lifecycle
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -26,7 +25,7 @@ CONTENT_TYPE = "application/problem+json"
 PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.AppendOnly: (HTTPStatus.CONFLICT, "append_only"),
     fleet.errors.StaleMachine: (HTTPStatus.CONFLICT, "stale_machine"),
-    fleet.errors.UnknownMachine: (HTTPStatus.NOT_FOUND, "unknown_machine"),
+    fleet.errors.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_machine_move"),
     fleet.errors.CordonStands: (HTTPStatus.CONFLICT, "cordon_stands"),
     fleet.errors.GateMissing: (HTTPStatus.CONFLICT, "gate_missing"),
     fleet.errors.BundleFrozen: (HTTPStatus.CONFLICT, "bundle_frozen"),
@@ -38,15 +37,13 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.AdapterFailed: (HTTPStatus.BAD_GATEWAY, "adapter_failed"),
     fleet.errors.BatchConflict: (HTTPStatus.CONFLICT, "batch_conflict"),
     rollouts.errors.StaleRollout: (HTTPStatus.CONFLICT, "stale_rollout"),
+    rollouts.errors.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_transition"),
     rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),
-    rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
     rollouts.errors.MixedUnit: (HTTPStatus.CONFLICT, "mixed_unit"),
     rollouts.errors.SamePerson: (HTTPStatus.FORBIDDEN, "same_person"),
     rollouts.errors.NotHalted: (HTTPStatus.CONFLICT, "not_halted"),
-    rollouts.errors.UnknownPolicy: (HTTPStatus.NOT_FOUND, "unknown_policy"),
     rollouts.errors.PolicyRefused: (HTTPStatus.BAD_REQUEST, "policy_refused"),
     rollouts.errors.CaseRefused: (HTTPStatus.BAD_REQUEST, "case_refused"),
-    rollouts.lifecycle.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_transition"),
     rollouts.analysis.errors.AnalysisError: (HTTPStatus.BAD_REQUEST, "not_judgeable"),
     RequestDataTooBig: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large"),
 }

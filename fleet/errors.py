@@ -13,8 +13,8 @@ class StaleMachine(FleetError):
     """The machine changed state since it was read; another worker won."""
 
 
-class UnknownMachine(FleetError):
-    """No machine has that name."""
+class IllegalTransition(FleetError):
+    """The move is not in the machine's table."""
 
 
 class CordonStands(FleetError):

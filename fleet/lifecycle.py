@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleet.errors import IllegalTransition
+
 
 class State(StrEnum):
     """Where a machine stands; exactly one state lets it take work."""
@@ -137,10 +139,6 @@ TRANSITIONS: Mapping[tuple[State, Trigger], State] = {
         if state not in {State.LEMON_REVIEW, State.RETIRED}
     },
 }
-
-
-class IllegalTransition(ValueError):
-    """The move is not in the table."""
 
 
 def next_state(state: State, trigger: Trigger) -> State:

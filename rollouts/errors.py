@@ -9,16 +9,16 @@ class StaleRollout(RolloutError):
     """The rollout, wave or attempt changed since it was read; another worker won."""
 
 
+class IllegalTransition(RolloutError):
+    """The move is not in the table of the rollout, the wave or the attempt."""
+
+
 class PlanRefused(RolloutError):
     """The plan cannot be carried out; `reasons` lists everything that is wrong at once."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
-
-
-class PlanChanged(RolloutError):
-    """The fleet no longer yields the plan that was previewed or signed."""
 
 
 class MixedUnit(RolloutError):
@@ -31,10 +31,6 @@ class SamePerson(RolloutError):
 
 class NotHalted(RolloutError):
     """Only a halted rollout can be overridden."""
-
-
-class UnknownPolicy(RolloutError):
-    """No policy has that name and version."""
 
 
 class PolicyRefused(RolloutError):

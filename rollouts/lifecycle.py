@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from rollouts.errors import IllegalTransition
+
 
 class Status(StrEnum):
     """Where a rollout stands."""
@@ -197,10 +199,6 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
     | FAILURES - {AttemptStatus.FELL_BACK},
     AttemptStatus.SUCCEEDED: frozenset({AttemptStatus.FELL_BACK}),
 }
-
-
-class IllegalTransition(ValueError):
-    """The move is not in the table."""
 
 
 def next_status(status: Status, trigger: Trigger) -> Status:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fleet.errors import IllegalTransition
 from fleet.lifecycle import (
     STATES,
     TRANSITIONS,
-    IllegalTransition,
     State,
     Trigger,
     may_take_work,

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from rollouts.errors import IllegalTransition
 from rollouts.lifecycle import (
     ATTEMPT_TRANSITIONS,
     FAILURES,
@@ -12,7 +13,6 @@ from rollouts.lifecycle import (
     WAITING,
     WAVE_TRANSITIONS,
     AttemptStatus,
-    IllegalTransition,
     Status,
     Trigger,
     WaveStatus,
