@@ -116,6 +116,28 @@ def waves_of(rollout: Rollout) -> QuerySet[Wave]:
     return rollout.waves.order_by("number")
 
 
+def forecast_of(rollout: Rollout) -> list[dict[str, Any]]:
+    """Return the planner's word on each judged wave: what an approver reads before the start.
+
+    One row per guardrail: what the wave halts on (at 50, 80 and 90 % power), what it can rule
+    out, and when, or what it lacks. Empty before submission.
+    """
+    judged = waves_of(rollout).filter(kind=Wave.Kind.CANARY)
+    return [
+        {
+            "number": wave.number,
+            **{
+                key: wave.forecast.get(key)
+                for key in ("canaries", "controls", "days_before", "summary", "a_a_check")
+            },
+            "guardrails": [
+                {"name": name, **row} for name, row in wave.forecast.get("guardrails", {}).items()
+            ],
+        }
+        for wave in judged
+    ]
+
+
 def pauses(rollout: Rollout) -> list[tuple[datetime, datetime]]:
     """Return the rollout's pauses that are over, in order."""
     moves = rollout.transitions.filter(wave=None).order_by("pk").values_list("new_status", "at")

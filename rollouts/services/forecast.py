@@ -1,52 +1,40 @@
 """What each wave can decide, from the fleet's own period before: the planner's word, stored once.
 
-The word is frozen with the plan: fault rates before, which `auto` guardrails are decidable, and
-the excess faults that a smoke wave would let the next wave risk.
+The word is frozen with the plan. The judge reads of it the fault rates before, which `auto`
+guardrails are decidable, and the excess faults that a smoke wave would let the next wave risk;
+people read the rest before they approve.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
+from datetime import datetime
 from typing import Any
 
 import numpy as np
-from django.db.models import Min, QuerySet
 
-from fleet.models import Fault, Machine, Observation, Recovery
 from rollouts import planning, policies
-from rollouts.aggregation import FIELD_BASELINE
-from rollouts.analysis import power
+from rollouts.aggregation import install_baseline
+from rollouts.analysis import outlook as outlooks
+from rollouts.analysis import power, proportions
+from rollouts.analysis.outlook import Chances, Outlook, Schedule
 from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
-from rollouts.analysis.samples import IntArray
+from rollouts.analysis.recommendation import HALT_ONLY
 from rollouts.analysis.spending import (
     CHECKPOINTS,
     HaltClaim,
+    halt_level,
     ni_bounds,
     ni_level,
     share_alpha,
 )
-from rollouts.models import Assignment, Rollout
+from rollouts.models import Rollout
+from rollouts.services.past import Past, read_past
 
-#: The period before that the planner looks at.
-PERIOD = timedelta(days=14)
-
-
-@dataclass(frozen=True)
-class Past:
-    """The period before: its length, and what the eligible machines did in it."""
-
-    days: float
-    machines: int
-    episodes: Mapping[str, IntArray]
-    interruptions_per_day: float
-
-    def history(self, guardrail: Guardrail) -> power.FaultCounts | None:
-        counts = self.episodes.get(guardrail.name)
-        if counts is None or not self.days or not counts.size:
-            return None
-        return power.FaultCounts(counts, days=self.days)
+#: Share of machines that count as silent in a fleet whose telemetry works.
+SILENT_SHARE = 0.02
+#: In these a tested effect is a ratio; in the others a share.
+_RATIOS = (Metric.FAULTS, Metric.RECOVERY_TIME)
 
 
 def forecast(
@@ -54,17 +42,19 @@ def forecast(
 ) -> list[dict[str, Any]]:
     """Return, per wave in order, what the judge is told of it and what people read before."""
     policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
-    past = _past(rollout, policy, now=now)
+    past = read_past(rollout, policy, now=now)
+    baseline = install_baseline(rollout)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     words = [
-        _word(policy, assignments, number, spec, past=past)
+        _word(policy, assignments, number, spec, past=past, baseline=baseline, alphas=alphas)
         for number, spec in enumerate(rollout.plan["waves"], start=1)
     ]
-    for number, word in enumerate(words, start=1):
+    for number, (word, spec) in enumerate(zip(words, rollout.plan["waves"], strict=True), start=1):
         is_last = number == len(words)
         word["expected_excess_faults"] = (
             0.0 if is_last else _excess(policy, assignments, number + 1, rollout.plan, past, alphas)
         )
+        word["summary"] = _summary(policy, word, allows_smoke=spec.get("allows_smoke", False))
     return words
 
 
@@ -75,13 +65,14 @@ def wave_alphas(policy: JudgePolicy, *, waves: int) -> dict[str, Any]:
     return share_alpha(policy.alpha, claims, waves=waves, has_surveillance=True, weights=weights)
 
 
-def last_bound(policy: JudgePolicy) -> float:
-    """Return the z bound of the last checkpoint of a window."""
+def checkpoints(policy: JudgePolicy) -> list[tuple[float, float]]:
+    """Return elapsed share and z bound of each checkpoint of a window."""
     levels = [
         ni_level(policy.beta, elapsed, has_extension=policy.extension > 0)
         for elapsed in CHECKPOINTS
     ]
-    return float(ni_bounds(levels, information=CHECKPOINTS)[-1])
+    bounds = ni_bounds(levels, information=CHECKPOINTS)
+    return [(float(f), bound) for f, bound in zip(CHECKPOINTS, bounds, strict=True)]
 
 
 def _word(
@@ -91,42 +82,48 @@ def _word(
     spec: Mapping[str, Any],
     *,
     past: Past,
+    baseline: float,
+    alphas: Mapping[str, Any],
 ) -> dict[str, Any]:
     canaries, controls = _sizes(assignments, number)
-    days = spec["window_hours"] / 24
-    treated = sum(assignments.sizes[:number])
-    bound = last_bound(policy)
-    chances = {
-        guardrail.name: _chance(
-            guardrail,
-            policy,
-            past,
-            canaries=canaries,
-            controls=controls,
-            days=days,
-            treated=treated,
-            bound=bound,
+    found: dict[str, Outlook | None] = {}
+    for guardrail in policy.guardrails:
+        chances = _chances(
+            guardrail, past, policy, baseline=baseline, earlier=sum(assignments.sizes[: number - 1])
         )
-        for guardrail in policy.guardrails
-    }
+        found[guardrail.name] = (
+            _outlook(guardrail, chances, policy, past, spec, (canaries, controls), alphas)
+            if chances is not None and canaries and controls
+            else None
+        )
+    chance = {name: one.chance for name, one in found.items() if one and one.chance is not None}
     return {
         "merged_strata": [str(merge) for merge in assignments.merges],
         "canaries": canaries,
         "controls": controls,
-        "power_to_widen": {name: chance for name, chance in chances.items() if chance is not None},
+        "days_before": round(past.days, 2),
+        "power_to_widen": chance,
         # Where the policy itself says whether a guardrail is required, nobody asks the planner.
         "decidable": {
-            guardrail.name: power.is_decidable(chance)
-            for guardrail in policy.guardrails
-            if guardrail.required is None and (chance := chances[guardrail.name]) is not None
+            g.name: power.is_decidable(chance.get(g.name, 0.0))
+            for g in policy.guardrails
+            if g.required is None
+            and (g.name in chance or g.metric in _UNKNOWN_IS_UNDECIDABLE or not controls)
         },
         "frozen_fault_rate": {
-            guardrail.name: history.rate_per_day
+            guardrail.name: rate
             for guardrail in policy.guardrails
-            if (history := past.history(guardrail)) is not None
+            if (rate := past.fault_rate(guardrail)) is not None
         },
-        "needed_machine_days": _needed(policy, past, canaries, controls, bound=bound),
+        "needed_machine_days": _needed(
+            policy, past, canaries, controls, bound=checkpoints(policy)[-1][1]
+        ),
+        "guardrails": {g.name: _shown(g, found[g.name], past, policy) for g in policy.guardrails},
     }
+
+
+#: Without a period before nothing can be known of these, so they are not asked for.
+_UNKNOWN_IS_UNDECIDABLE = frozenset({Metric.FAULTS, Metric.RECOVERY_TIME, Metric.SEVERE_PATH})
 
 
 def _sizes(assignments: planning.Assignments, number: int) -> tuple[int, int]:
@@ -134,55 +131,189 @@ def _sizes(assignments: planning.Assignments, number: int) -> tuple[int, int]:
     return sum(c for c, _ in counts), sum(k for _, k in counts)
 
 
-def _chance(
+# --- one guardrail ---------------------------------------------------------------------------
+
+
+def _chances(
+    guardrail: Guardrail, past: Past, policy: JudgePolicy, *, baseline: float, earlier: int
+) -> Chances | None:
+    """Return the chances of a guardrail, or None where the planner has no word."""
+    match guardrail.metric:
+        case Metric.FAULTS:
+            history = past.history(guardrail)
+            if history is None or not history.rate_per_day:
+                return None
+            return outlooks.FaultChances(history, tolerated=guardrail.tolerance)
+        case Metric.THROUGHPUT:
+            sigma = past.sigma.get(guardrail.name)
+            if sigma is None:
+                return None
+            return outlooks.DropChances(sigma, tolerated=guardrail.tolerance)
+        case Metric.RECOVERY_TIME:
+            return outlooks.RecoveryChances(
+                past.interruptions_per_day, tolerated=guardrail.tolerance
+            )
+        case Metric.SEVERE_PATH:
+            return outlooks.ShareChances(
+                power.SEVERE_SHARE, past.interruptions_per_day, tolerated=guardrail.tolerance
+            )
+        case Metric.TELEMETRY:
+            return outlooks.ShareChances(SILENT_SHARE, tolerated=guardrail.tolerance)
+        case Metric.INSTALL:
+            tolerated = max(
+                proportions.LEAST_TOLERATED_FAILURE_SHARE,
+                proportions.TOLERATED_TIMES_BASELINE * baseline,
+            )
+            return outlooks.InstallChances(baseline, tolerated, policy.beta, earlier=earlier)
+        case Metric.NOVEL_SIGNATURES:
+            return outlooks.NovelChances()
+    return None
+
+
+def _outlook(
     guardrail: Guardrail,
+    chances: Chances,
     policy: JudgePolicy,
     past: Past,
-    *,
-    canaries: int,
-    controls: int,
-    days: float,
-    treated: int,
-    bound: float,
-) -> float | None:
-    """Return the planned power to show "not worse", or None where the planner has no word."""
-    if not canaries or not controls:
-        return 0.0
-    interruptions = past.interruptions_per_day * days
+    spec: Mapping[str, Any],
+    sizes: tuple[int, int],
+    alphas: Mapping[str, Any],
+) -> Outlook:
+    level = alphas[guardrail.name]
+    if guardrail.metric is not Metric.INSTALL:  # installs may spend all of theirs at any time
+        level = halt_level(level, 1, has_extension=policy.extension > 0)
+    return outlooks.outlook(
+        chances,
+        Schedule(
+            canaries=sizes[0],
+            controls=sizes[1],
+            days=spec["window_hours"] / 24,
+            halt_level=float(level),
+            checkpoints=checkpoints(policy),
+            least_days=policy.min_exposure_hours / 24,
+        ),
+        margin=_margin(guardrail, past, policy),
+        halts=guardrail.halt,
+    )
+
+
+def _margin(guardrail: Guardrail, past: Past, policy: JudgePolicy) -> float | None:
+    """Return what "not worse" means in the wave; None for guardrails that only halt."""
+    if guardrail.metric in HALT_ONLY:
+        return None
+    rate = past.fault_rate(guardrail)
+    if guardrail.metric is not Metric.FAULTS or rate is None:
+        return guardrail.margin
+    return power.effective_margin(
+        guardrail.margin, rate_before_per_day=rate, delta_abs=policy.delta_abs
+    )
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def _shown(
+    guardrail: Guardrail, found: Outlook | None, past: Past, policy: JudgePolicy
+) -> dict[str, Any]:
+    """Return one guardrail's outlook as plain JSON, figures first and then in words."""
+    margin = _margin(guardrail, past, policy)
+    figures = found or Outlook(halts_on=())
+    return {
+        "metric": guardrail.metric.value,
+        "required": "auto" if guardrail.required is None else guardrail.required,
+        "margin": margin if margin is not None and math.isfinite(margin) else None,
+        "halts_on": list(figures.halts_on),
+        "rules_out": figures.rules_out,
+        "chance": figures.chance,
+        "hours_to_widen": figures.hours_to_widen,
+        "more_canaries": figures.more_canaries,
+        "more_hours": figures.more_hours,
+        "halts_on_words": _halts_on_words(guardrail, found),
+        "rules_out_words": "–"
+        if guardrail.metric in HALT_ONLY
+        else _effect(guardrail, figures.rules_out),
+        "margin_words": "–" if guardrail.metric in HALT_ONLY else _effect(guardrail, margin),
+        "expectation": _expectation(guardrail, found, past),
+    }
+
+
+def _effect(guardrail: Guardrail, value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "nothing"
+    if guardrail.metric in _RATIOS:
+        return f"× {value:.1f}" if value < 10 else f"× {value:.0f}"
+    sign = "−" if guardrail.metric is Metric.THROUGHPUT else "+"
+    unit = " %" if guardrail.metric is Metric.THROUGHPUT else " points"
+    if guardrail.metric is Metric.NOVEL_SIGNATURES:
+        sign, unit = "", " % of canaries"
+    return f"{sign}{100 * value:.1f}{unit}"
+
+
+def _halts_on_words(guardrail: Guardrail, found: Outlook | None) -> str:
+    if not guardrail.halt:
+        return "only reports"
+    if found is None:
+        return "not forecast"
+    return " / ".join(_effect(guardrail, effect) for effect in found.halts_on)
+
+
+def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str:
+    if guardrail.metric in HALT_ONLY:
+        return "halts only, proves nothing"
+    if found is None:
+        return f"unknown: {_unknown(guardrail, past)}"
+    if found.hours_to_widen is not None:
+        return f"shown after about {found.hours_to_widen:.0f} h ({found.chance or 0:.0%})"
+    lacks = []
+    if found.more_canaries is not None:
+        lacks.append(f"{found.more_canaries} more canaries")
+    if found.more_hours is not None:
+        lacks.append(f"{found.more_hours:.0f} more hours")
+    needs = " or ".join(lacks) or "more machines than half of the untreated, and over a year"
+    return f"cannot be decided ({found.chance or 0:.0%}): needs {needs}"
+
+
+def _unknown(guardrail: Guardrail, past: Past) -> str:
+    if not past.days:
+        return "no report of the period before"
     if guardrail.metric is Metric.FAULTS:
-        history = past.history(guardrail)
-        if history is None:
-            return 0.0
-        margin = power.effective_margin(
-            guardrail.margin, rate_before_per_day=history.rate_per_day, delta_abs=policy.delta_abs
-        )
-        return power.fault_ni_power(
-            history, n_canary=canaries, n_control=controls, days=days, margin=margin, bound=bound
-        )
-    if guardrail.metric is Metric.RECOVERY_TIME:
-        return power.recovery_ni_power(
-            interruptions * canaries,
-            interruptions * controls,
-            bound=bound,
-            margin_ratio=guardrail.margin,
-        )
-    if guardrail.metric is Metric.SEVERE_PATH:
-        return power.severe_ni_power(
-            interruptions * canaries,
-            interruptions * controls,
-            bound=bound,
-            margin=guardrail.margin,
-        )
-    if guardrail.metric is Metric.INSTALL:
-        limit = max(0.01, 1.5 * FIELD_BASELINE) + guardrail.margin
-        return power.install_ni_power(
-            treated, failure_share=FIELD_BASELINE, limit=limit, beta=policy.beta
-        )
-    if guardrail.metric is Metric.TELEMETRY:
-        return power.severe_ni_power(
-            canaries, controls, bound=bound, share=0.02, margin=guardrail.margin
-        )
-    return None
+        return f"no such fault in {past.days:.1f} days before"
+    return f"too few reports in {past.days:.1f} days before"
+
+
+def _summary(policy: JudgePolicy, word: Mapping[str, Any], *, allows_smoke: bool) -> str:
+    """Tell in one sentence when the wave is expected to widen, if nothing has changed."""
+    shown = word["guardrails"]
+    required = [
+        g.name
+        for g in policy.guardrails
+        if g.required or (g.required is None and word["decidable"].get(g.name, True))
+    ]
+    hours = {name: shown[name]["hours_to_widen"] for name in required}
+    stuck = [name for name, needed in hours.items() if needed is None]
+    if stuck:
+        return f"not expected to widen by itself: {', '.join(stuck)} may not be shown"
+    open_faults = [
+        g.name
+        for g in policy.guardrails
+        if g.metric is Metric.FAULTS and word["decidable"].get(g.name) is False
+    ]
+    when = max(hours.values(), default=policy.min_exposure_hours)
+    if required and not open_faults:
+        return f"expected to widen after about {when:.0f} h if nothing has changed"
+    excess = word["expected_excess_faults"]
+    if not (allows_smoke and policy.smoke_widen):
+        why = "smoke widening is off for this wave"
+    elif excess is None:
+        why = "the next wave's excess faults are unknown"
+    elif excess > policy.max_excess_faults:
+        why = f"the next wave could suffer {excess:.0f} excess faults before a halt"
+    else:
+        return f"a smoke wave: may widen after about {when:.0f} h, proves little"
+    return f"not expected to widen by itself: too little can be decided, and {why}"
+
+
+# --- faults ----------------------------------------------------------------------------------
 
 
 def _needed(
@@ -194,11 +325,12 @@ def _needed(
         history = past.history(guardrail)
         if history is None or not canaries or not controls or not history.rate_per_day:
             continue
-        margin = power.effective_margin(
-            guardrail.margin, rate_before_per_day=history.rate_per_day, delta_abs=policy.delta_abs
-        )
         days = power.needed_exposure(
-            history, n_canary=canaries, n_control=controls, margin=margin, bound=bound
+            history,
+            n_canary=canaries,
+            n_control=controls,
+            margin=_margin(guardrail, past, policy) or guardrail.margin,
+            bound=bound,
         )
         needed[guardrail.name] = days if np.isfinite(days) else None
     return needed
@@ -229,76 +361,3 @@ def _excess(
         ).expected
         worst = cost if worst is None else max(worst, cost)
     return worst
-
-
-# --- the period before -----------------------------------------------------------------------
-
-
-def _past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
-    machines = _population(rollout)
-    since = _since(machines, now)
-    days = (now - since).total_seconds() / 86_400 if since else 0.0
-    ids = np.array(sorted(machines.values_list("pk", flat=True)), dtype=np.int64)
-    if since is None or not days or not ids.size:
-        return Past(days=0.0, machines=int(ids.size), episodes={}, interruptions_per_day=0.0)
-    interruptions = (
-        Recovery.objects.filter(machine__in=machines, time__gt=since, time__lte=now)
-        .values("source", "source_key")
-        .distinct()
-        .count()
-    )
-    return Past(
-        days=days,
-        machines=int(ids.size),
-        episodes=_episodes(machines, ids, policy, since=since, now=now),
-        interruptions_per_day=interruptions / days / ids.size,
-    )
-
-
-def _population(rollout: Rollout) -> QuerySet[Machine]:
-    chosen = Assignment.objects.filter(rollout=rollout).values("machine")
-    return Machine.objects.filter(pk__in=chosen)
-
-
-def _since(machines: QuerySet[Machine], now: datetime) -> datetime | None:
-    """Return the start of the period before: its default length, or since reports began."""
-    first = Observation.objects.filter(machine__in=machines, end__gt=now - PERIOD).aggregate(
-        at=Min("start")
-    )["at"]
-    return None if first is None else max(first, now - PERIOD)
-
-
-def _episodes(
-    machines: QuerySet[Machine],
-    ids: IntArray,
-    policy: JudgePolicy,
-    *,
-    since: datetime,
-    now: datetime,
-) -> dict[str, IntArray]:
-    """Count each machine's episodes per fault guardrail, by the gap rule."""
-    rows = list(
-        Fault.objects.filter(machine__in=machines, time__gt=since, time__lte=now)
-        .order_by("machine_id", "time")
-        .values_list("machine_id", "time", "signature__name")
-    )
-    gap = timedelta(minutes=policy.gap_minutes)
-    counts = {}
-    for guardrail in policy.guardrails:
-        if guardrail.metric is not Metric.FAULTS:
-            continue
-        wanted = _matching({name for _, _, name in rows}, guardrail.signatures)
-        count = np.zeros(ids.size, dtype=np.int64)
-        machine, last = None, None
-        for row_machine, time, name in rows:
-            if name not in wanted:
-                continue
-            if row_machine != machine or last is None or time - last >= gap:
-                count[np.searchsorted(ids, row_machine)] += 1
-            machine, last = row_machine, time
-        counts[guardrail.name] = count
-    return counts
-
-
-def _matching(names: set[str], patterns: tuple[str, ...]) -> set[str]:
-    return {name for name in names if any(fnmatchcase(name, glob) for glob in patterns)}

@@ -1,0 +1,205 @@
+"""What people read before they approve: the planner's word on each wave."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleet import services as fleet_services
+from fleet.models import Fault
+from rollouts import selectors, services
+from rollouts.models import Rollout
+from tests.factories import (
+    NOW,
+    make_fault_report,
+    make_machines,
+    make_observation_report,
+    make_recovery_report,
+    make_user,
+)
+from tests.rollouts.plans import OLD, bundle_of, document
+
+pytestmark = pytest.mark.django_db
+
+DAYS = 10
+FAULTS = {"metric": "faults", "required": "auto"}
+THROUGHPUT = {"metric": "throughput", "required": True}
+
+
+def fleet_with_a_past(
+    machines: int = 60, *, faults_per_machine: float = 0.0, spread: float = 0.01
+) -> None:
+    """Machines that reported once a day, each with a speed and faults of its own."""
+    made = make_machines(machines, versions={"bmc": OLD})
+    rng = np.random.default_rng(5)
+    own = rng.normal(0, 0.05, machines)
+    counts = rng.poisson(faults_per_machine, machines)
+    reports = []
+    for number, machine in enumerate(made):
+        for day in range(DAYS):
+            end = NOW - timedelta(days=day, hours=1)
+            value = 1.0 + own[number] + rng.normal(0, spread)
+            reports.append(
+                make_observation_report(
+                    machine,
+                    start=end - timedelta(days=1) + timedelta(hours=1),
+                    end=end,
+                    throughput=float(value),
+                )
+            )
+        reports += [
+            make_fault_report(machine, time=NOW - timedelta(hours=20 * (1 + k), minutes=number))
+            for k in range(int(counts[number]))
+        ]
+    fleet_services.record(reports, source="test", key="past", now=NOW)
+
+
+def submitted(*guardrails: Mapping[str, Any], **changes: Any) -> Rollout:
+    author = make_user()
+    rollout = services.create_draft(
+        name="update",
+        bundle=bundle_of("bmc"),
+        selector="platform=dgx-h100",
+        document=document(guardrails=list(guardrails), resamples=99_999, **changes),
+        author=author,
+        now=NOW,
+        seed=7,
+    )
+    services.submit(rollout, actor=author, now=NOW)
+    return rollout
+
+
+def word(rollout: Rollout, wave: int = 1) -> dict[str, Any]:
+    return selectors.waves_of(rollout)[wave - 1].forecast
+
+
+def test_a_wave_with_a_past_says_what_it_halts_on_and_rules_out() -> None:
+    fleet_with_a_past(faults_per_machine=4)
+
+    waves = [{"count": 15, "window_hours": 72}]
+    found = word(submitted(FAULTS, waves=waves))["guardrails"]["faults"]
+
+    half, most, nearly_all = found["halts_on"]
+    assert 1 < half < most < nearly_all
+    assert 1 < found["rules_out"] < 5
+    assert found["halts_on_words"].count("×") == 3
+
+
+def test_the_rate_before_is_per_machine_and_day() -> None:
+    fleet_with_a_past(faults_per_machine=4)
+
+    rate = word(submitted(FAULTS))["frozen_fault_rate"]["faults"]
+
+    assert rate == pytest.approx(Fault.objects.count() / 60 / DAYS, rel=0.01)
+
+
+def test_too_few_faults_cannot_be_decided_and_it_says_what_is_missing() -> None:
+    fleet_with_a_past(faults_per_machine=1)
+
+    found = word(submitted(FAULTS, delta_abs=0))
+
+    assert found["decidable"] == {"faults": False}
+    faults = found["guardrails"]["faults"]
+    assert faults["hours_to_widen"] is None
+    assert faults["more_hours"] > 0
+    assert faults["expectation"].startswith("cannot be decided")
+    assert f"{faults['more_hours']:.0f} more hours" in faults["expectation"]
+
+
+def test_throughput_is_judged_by_how_much_the_machines_varied_about_their_own_level() -> None:
+    fleet_with_a_past(machines=200, spread=0.01)
+    changes = {"waves": [{"count": 40, "window_hours": 48}]}
+
+    found = word(submitted(THROUGHPUT, **changes))["guardrails"]["throughput"]
+
+    # Means of five days of sd 1 %, adjusted for five before: about .6 %, far less than the
+    # 5 % between machines.
+    assert found["rules_out"] < 0.005
+    assert found["hours_to_widen"] == 24
+    assert found["expectation"].startswith("shown after about 24 h")
+
+
+def test_a_wave_whose_guardrails_can_all_be_shown_says_when_it_widens() -> None:
+    fleet_with_a_past(machines=200)
+
+    found = word(submitted(THROUGHPUT, waves=[{"count": 40, "window_hours": 48}]))
+
+    assert found["summary"] == "expected to widen after about 24 h if nothing has changed"
+
+
+def test_without_a_past_nothing_is_claimed() -> None:
+    make_machines(40, versions={"bmc": OLD})
+
+    found = word(submitted(FAULTS, THROUGHPUT, {"metric": "recovery_time", "required": "auto"}))
+
+    assert found["days_before"] == 0
+    assert found["decidable"] == {"faults": False, "recovery_time": False}
+    assert found["guardrails"]["faults"]["expectation"] == "unknown: no report of the period before"
+    assert found["summary"] == "not expected to widen by itself: throughput may not be shown"
+
+
+def test_interruptions_before_decide_what_recovery_can_show() -> None:
+    fleet_with_a_past(machines=40)
+    machines = make_machines(20, versions={"bmc": OLD})
+    reports = [
+        make_recovery_report(
+            machine,
+            time=NOW - timedelta(days=2, minutes=k),
+            recovered_at=NOW - timedelta(days=1),
+            path="replica_restarted",
+        )
+        for machine in machines
+        for k in range(60)
+    ]
+    fleet_services.record(reports, source="test", key="interruptions", now=NOW)
+
+    found = word(
+        submitted(
+            {"metric": "recovery_time", "required": "auto"},
+            waves=[{"count": 20, "window_hours": 72}],
+        )
+    )
+
+    assert found["decidable"] == {"recovery_time": True}
+    assert found["guardrails"]["recovery_time"]["hours_to_widen"] is not None
+
+
+def test_a_later_wave_counts_the_installs_of_the_waves_before() -> None:
+    make_machines(200, versions={"bmc": OLD})
+    waves = [{"count": 40, "window_hours": 48}, {"count": 60, "window_hours": 48}]
+
+    rollout = submitted({"metric": "install", "required": "auto"}, waves=waves)
+
+    first, second = (word(rollout, n)["guardrails"]["install"] for n in (1, 2))
+    assert second["rules_out"] < first["rules_out"]
+
+
+def test_a_smoke_wave_says_that_it_proves_little() -> None:
+    fleet_with_a_past(faults_per_machine=1)
+
+    found = word(
+        submitted(
+            FAULTS,
+            {"metric": "install", "required": "auto"},
+            waves=[
+                {"count": 4, "window_hours": 48, "allows_smoke": True},
+                {"count": 8, "window_hours": 48},
+            ],
+        )
+    )
+
+    assert found["summary"].startswith("a smoke wave: may widen")
+
+
+def test_the_forecast_of_a_rollout_lists_its_judged_waves() -> None:
+    fleet_with_a_past(faults_per_machine=4)
+    rollout = submitted(FAULTS, THROUGHPUT)
+
+    (wave,) = selectors.forecast_of(rollout)
+
+    assert wave["number"] == 1
+    assert wave["canaries"] == 8
+    assert [row["name"] for row in wave["guardrails"]] == ["faults", "throughput"]
+    assert wave["summary"]
