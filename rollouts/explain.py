@@ -26,7 +26,7 @@ def explain(rollout: Rollout) -> list[Condition]:
     wave = selectors.current_wave(rollout)
     if rollout.status == Status.RUNNING and wave is not None:
         conditions += _by_wave(rollout, wave)
-    return conditions + _by_triage(rollout)
+    return conditions + _by_crashes(rollout) + _by_triage(rollout)
 
 
 def _by_status(rollout: Rollout) -> list[Condition]:
@@ -118,6 +118,14 @@ def _by_install(wave: Wave) -> list[Condition]:
             "the scheduler, and whoever owns the machines",
         )
     ]
+
+
+def _by_crashes(rollout: Rollout) -> list[Condition]:
+    last = rollout.decisions.order_by("-pk").first()
+    if last is None or last.reason_code != Reason.EVALUATION_CRASHES:
+        return []
+    who = "whoever runs Coalmine; it is tried again by itself"
+    return [Condition("evaluation", last.reason, "an evaluation that ends", last.as_of, who)]
 
 
 def _by_triage(rollout: Rollout) -> list[Condition]:

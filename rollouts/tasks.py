@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from celery import shared_task
-from django.db import OperationalError
+from celery import current_task, shared_task
+from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -132,13 +132,20 @@ def _hand_back(rollout: Rollout, mine: QuerySet[Rollout], *, now: datetime) -> N
         hint(enact, rollout.pk)
 
 
+def _task_named() -> str:
+    task = current_task and current_task.request.id
+    return f" for task {task}" if task else ""
+
+
+@transaction.atomic
 def _hold_after_crashes(rollout: Rollout, *, now: datetime) -> None:
     """Stop trying for one look interval, say so, and leave the others to go on."""
     cycles.decide(
         rollout,
         DecisionKind.HOLD,
         Reason.EVALUATION_CRASHES,
-        f"hold: the evaluation ended its worker {MOST_CRASHES} times; see the worker's log",
+        f"hold: the evaluation ended its worker {MOST_CRASHES} times; see the worker's log"
+        f"{_task_named()}",
         as_of=now,
     )
     later = now + timedelta(minutes=rollout.plan["look_minutes"])
