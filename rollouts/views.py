@@ -145,7 +145,13 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
     rollout = get_rollout(pk)
     parts = {name: part_html(request, rollout, name) for name in PARTS}
     plan = json.dumps(rollout.plan, indent=2, sort_keys=True, ensure_ascii=False)
-    context = {"title": rollout.name, "rollout": rollout, "parts": parts, "plan": plan}
+    context = {
+        "title": rollout.name,
+        "rollout": rollout,
+        "parts": parts,
+        "plan": plan,
+        "forecast": selectors.forecast_of(rollout),
+    }
     return page(request, "rollouts/detail.html", context)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.contrib.auth.models import Group
+from rest_framework.test import APIClient
 
 from fleet import services as fleet_services
 from fleet.models import Fault
@@ -203,3 +205,18 @@ def test_the_forecast_of_a_rollout_lists_its_judged_waves() -> None:
     assert wave["canaries"] == 8
     assert [row["name"] for row in wave["guardrails"]] == ["faults", "throughput"]
     assert wave["summary"]
+
+
+def test_the_waves_of_the_api_carry_the_forecast() -> None:
+    fleet_with_a_past(faults_per_machine=4)
+    rollout = submitted(FAULTS, THROUGHPUT)
+    viewer = make_user()
+    viewer.groups.set(Group.objects.filter(name="viewer"))
+    client = APIClient()
+    client.force_authenticate(viewer)
+
+    answer = client.get(f"/api/v1/rollouts/{rollout.pk}/waves").json()
+
+    judged = answer["results"][0]["forecast"]
+    assert judged["guardrails"]["throughput"]["expectation"]
+    assert judged["summary"] == selectors.forecast_of(rollout)[0]["summary"]

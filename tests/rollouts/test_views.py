@@ -362,3 +362,18 @@ def lost(rollout: Rollout) -> Any:
         status="never_returned",
         created_at=NOW,
     )
+
+
+# --- before the start ----------------------------------------------------------------------------
+
+
+def test_an_approver_reads_what_each_wave_can_decide():
+    page = detail(client_of("viewer"), rows.submitted())
+
+    assert "What each wave can decide" in page
+    assert "unknown: no report of the period before" in page
+    assert "not expected to widen by itself: faults:xid.*, throughput may not be shown" in page
+
+
+def test_a_draft_has_no_forecast_yet():
+    assert "What each wave can decide" not in detail(client_of("viewer"), rows.draft())
