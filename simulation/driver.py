@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120.0
 #: A hint may be lost; it is repeated while work is due.
 HINT_AGAIN_SECONDS = 1.0
 #: What falls due within so short a time is taken together: being late is never harmful.
-GRAIN = timedelta(minutes=5)
+GRAIN = timedelta(minutes=7)
 
 
 class Driver:
