@@ -35,6 +35,7 @@ from fleet.models import (
     Recovery,
     StateChange,
 )
+from rollouts.analysis.labels import Design
 from rollouts.analysis.samples import (
     AttemptRows,
     FaultEvents,
@@ -108,6 +109,13 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
         known_signatures=_known_signatures(cutoff),
         install_baseline=install_baseline(wave.rollout),
     )
+
+
+def design_of(wave: Wave) -> Design:
+    """Who could have been canary in a wave: its frozen roster, as every look of it saw it."""
+    at = wave.started_at or wave.rollout.created_at
+    roster = _roster(wave, _Cutoff(origin=at, as_of=at, arrived_by=at, before=at))
+    return Design(stratum=roster.stratum, is_canary=roster.is_canary.astype(np.bool_))
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class ScoreBlob(AppendOnlyModel):
 class Evaluation(AppendOnlyModel):
     """All samples and verdicts of one wave at one cutoff: what the engine saw and said.
 
-    `inputs` holds what replaying needs besides the scores: design digest, seed, resamples,
-    levels, and the judge's state before the look.
+    `inputs` holds what replaying needs besides the scores, the levels (among the guardrails'
+    details) and the wave's roster: seed, resamples, alpha, and the judge's state before the look.
     """
 
     rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="evaluations")
