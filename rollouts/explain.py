@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollouts import selectors
+from rollouts import headroom, selectors
 from rollouts.analysis.verdicts import Reason, Verdict
 from rollouts.lifecycle import WAITING, Status, WaveStatus
 from rollouts.models import Rollout, Wave
+
+#: Different caps that are named when machines wait for them.
+MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,17 @@ def _by_status(rollout: Rollout) -> list[Condition]:
 
 
 def _by_wave(rollout: Rollout, wave: Wave) -> list[Condition]:
+    refused = selectors.refused_start(wave) if wave.status == WaveStatus.PENDING else None
+    if refused is not None:
+        return [
+            Condition(
+                f"start of wave {wave.number}",
+                refused.reason,
+                "skipped, or the rollout cancelled and drawn anew",
+                refused.as_of,
+                "an operator with a reason and a second person",
+            )
+        ]
     if wave.status == WaveStatus.INSTALLING:
         return _by_install(wave)
     if wave.status == WaveStatus.HELD:
@@ -105,19 +119,30 @@ def _by_advice(rollout: Rollout, wave: Wave) -> list[Condition]:
 
 
 def _by_install(wave: Wave) -> list[Condition]:
-    counts = selectors.attempt_counts(wave.rollout)
-    waiting = sum(counts.get(status, 0) for status in WAITING)
+    waiting = wave.attempts.filter(status__in=WAITING).count()
     if not waiting:
         return []
     return [
         Condition(
             f"installs of wave {wave.number}",
-            f"{waiting} attempts wait",
+            f"{waiting} attempts wait{_in_the_way(wave)}",
             "machines in service, within the caps of the plan",
             wave.started_at,
             "the scheduler, and whoever owns the machines",
         )
     ]
+
+
+def _in_the_way(wave: Wave) -> str:
+    """Say what keeps the machines that are ready; no waiting mends what is blocked."""
+    block = wave.blocks.filter(clock_start=None, started_at__isnull=False).first()
+    if block is None:
+        return ""
+    ready = headroom.ready_attempts(block, epoch=wave.rollout.epoch)
+    found = headroom.startable(block, ready)
+    reasons = found.blocked or tuple(sorted(set(found.waiting.values())))
+    named = "; ".join(reasons[:MOST_REASONS]) + ("; …" if len(reasons) > MOST_REASONS else "")
+    return f": {named}" if named else ""
 
 
 def _by_crashes(rollout: Rollout) -> list[Condition]:

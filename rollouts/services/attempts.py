@@ -8,13 +8,13 @@ the activation, never the installer's word. Every step has a deadline; silence c
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count, F, Q
+from django.db.models import F
 from django.utils import timezone
 
 from fleet import leases
@@ -23,8 +23,7 @@ from fleet import services as fleet
 from fleet.adapters import Phase, Progress, Reading
 from fleet.errors import StaleMachine
 from fleet.leases import LEASE
-from fleet.models import Machine
-from rollouts import planning
+from rollouts import headroom
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
 from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
@@ -35,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 #: Between two looks at a machine that is being worked on (by the clock).
 POLL = timedelta(minutes=1)
-#: Most waiting attempts that one step considers.
-_MOST_AT_ONCE = 1000
 #: Wall time after which a run leaves the rest of its attempts to the next one: a slow machine
 #: must not hold a worker for the sum of its neighbours' time-outs.
 LONGEST_RUN_SECONDS = 20.0
@@ -59,6 +56,35 @@ def queue(
     known = set(
         Attempt.objects.filter(rollout=rollout, block=block).values_list("machine_id", flat=True)
     )
+    wanted = {machine: (1, images) for machine, images in targets.items() if machine not in known}
+    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+
+
+def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, now: datetime) -> int:
+    """Queue anew whom the halt of `since` called off: nothing had been written to them."""
+    rollout = Rollout.objects.get(pk=block.wave.rollout_id)
+    off = Attempt.objects.filter(
+        block=block, status=AttemptStatus.CALLED_OFF, finished_at__gte=since
+    ).order_by("number")
+    wanted = {
+        machine: (number + 1, images)
+        for machine, number, images in off.values_list("machine_id", "number", "targets")
+    }
+    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
+    kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
+    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+
+
+def _create(
+    block: Block,
+    rollout: Rollout,
+    wanted: Mapping[int, tuple[int, list[dict[str, str]]]],
+    *,
+    kind: Action.Kind,
+    cause: Decision | Order | None,
+    now: datetime,
+) -> int:
+    """Create an attempt of that number, with its action, for each machine id."""
     created = Attempt.objects.bulk_create(
         [
             Attempt(
@@ -66,13 +92,13 @@ def queue(
                 wave=block.wave,
                 block=block,
                 machine_id=machine,
+                number=number,
                 epoch=rollout.epoch,
                 targets=images,
                 created_at=now,
                 deadline_at=now + _minutes(rollout, "drain_timeout_minutes"),
             )
-            for machine, images in targets.items()
-            if machine not in known
+            for machine, (number, images) in wanted.items()
         ],
         batch_size=500,
     )
@@ -113,71 +139,12 @@ def start_waiting(block: Block, *, now: datetime) -> int:
             rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
         ).exists():
             return 0  # new starts wait until it is known why a machine did not come back
-        picked = _pick(rollout, block)
+        ready = headroom.ready_attempts(block, epoch=rollout.epoch)
+        names = set(headroom.startable(block, ready).start)
+        picked = [attempt for attempt in ready if attempt.machine.name in names]
         # By machine: two rollouts that want the same machines meet at the first, not crosswise.
         picked.sort(key=lambda attempt: attempt.machine_id)
         return sum(_start(attempt, rollout=rollout, now=now) for attempt in picked)
-
-
-def _pick(rollout: Rollout, block: Block) -> list[Attempt]:
-    waiting = list(
-        Attempt.objects.filter(
-            block=block,
-            epoch=rollout.epoch,
-            status__in=WAITING,
-            machine__state=machine_lifecycle.State.IN_SERVICE,
-            machine__may_take_work=True,
-        )
-        .select_related("machine")
-        .order_by("pk")[:_MOST_AT_ONCE]
-    )
-    if not waiting:
-        return []
-    chosen = planning.startable(
-        [_candidate(attempt.machine) for attempt in waiting],
-        in_flight=[
-            _candidate(attempt.machine)
-            for attempt in Attempt.objects.filter(status__in=IN_FLIGHT).select_related("machine")
-        ],
-        pools=_pools({attempt.machine.pool for attempt in waiting}),
-        caps=planning.Caps.of(rollout.plan["caps"]),
-    )
-    names = set(chosen.start)
-    return [attempt for attempt in waiting if attempt.machine.name in names]
-
-
-def _candidate(machine: Machine) -> planning.Candidate:
-    return planning.Candidate(
-        name=machine.name,
-        domains={
-            "rack": machine.rack,
-            "chassis": machine.chassis,
-            "power_domain": machine.power_domain,
-            "nvlink_domain": machine.nvlink_domain,
-            "leaf": machine.leaf,
-            "pool": machine.pool,
-            "site": machine.site,
-        },
-    )
-
-
-def _pools(names: set[str]) -> dict[str, planning.Pool]:
-    return {
-        name: planning.Pool(size=size, unavailable=size - working)
-        for name, size, working in _pool_counts(names)
-    }
-
-
-def _pool_counts(names: Collection[str]) -> Iterable[tuple[str, int, int]]:
-    """Yield pool, machines in it and how many of them may take work."""
-    return (
-        Machine.objects.filter(pool__in=list(names))
-        .exclude(state=machine_lifecycle.State.RETIRED)
-        .values_list("pool")
-        .annotate(size=Count("pk"), working=Count("pk", filter=Q(may_take_work=True)))
-        .order_by("pool")
-        .values_list("pool", "size", "working")
-    )
 
 
 def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:

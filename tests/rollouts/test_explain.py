@@ -100,3 +100,25 @@ def test_a_machine_that_never_returned_waits_for_triage():
 
     assert f"triage of {lost.machine.name}" in before
     assert not any("triage" in condition.what for condition in explain(rollout))
+
+
+@pytest.mark.parametrize(
+    ("caps", "present"),
+    [
+        ({"max_in_flight": 2}, "2 attempts wait: 2 of at most 2 in flight"),
+        (
+            {"max_unavailable_share": 0.01},
+            "4 attempts wait: blocked: limit allows 0 of 20 in no known pool, "
+            "raise the limit or set a count",
+        ),
+    ],
+)
+def test_installs_that_wait_name_the_cap_that_keeps_them(caps: dict[str, float], present: str):
+    rollout = rows.running()
+    rollout.plan["caps"].update(caps)
+    rollout.save()
+    pipeline.enact(rollout, now=NOW)
+
+    [condition] = explain(rollout)
+
+    assert condition.present == present
