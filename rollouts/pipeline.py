@@ -19,7 +19,7 @@ from rollouts.analysis.wave import Look, WavePlan, WaveState
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
-from rollouts.services import attempts, cycles, orders, waves
+from rollouts.services import attempts, cycles, draw_check, orders, waves
 from rollouts.services.records import lock, lock_family, move, move_wave
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
@@ -203,6 +203,8 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         _finish(rollout, now=now)
         return
     if wave.status == WaveStatus.PENDING:
+        if draw_check.refusal(wave, now=now) is not None:
+            return
         waves.start_wave(wave, cause=selectors.cause_of_next_wave(rollout), now=now)
     if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
         return
@@ -340,7 +342,7 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     if wave is None:
         return now if rollout.released_at is None else surveillance_end(rollout)
     if wave.status == WaveStatus.PENDING:
-        return now
+        return now if selectors.refused_start(wave) is None else None
     instants = []
     if wave.next_look_at is not None and wave.status in _LOOKED_AT:
         instants.append(max(wave.next_look_at, now + POLL))

@@ -184,6 +184,11 @@ def reopened_at(wave: Wave) -> datetime | None:
     return last.at if last else None
 
 
+def refused_start(wave: Wave) -> Decision | None:
+    """Return the decision that keeps a wave from starting, or None."""
+    return wave.decisions.filter(reason_code=Reason.BLOCKED).order_by("-pk").first()
+
+
 def standing_decisions(wave: Wave) -> QuerySet[Decision]:
     """Return the wave's decisions of its present window, newest first.
 

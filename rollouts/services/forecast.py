@@ -29,6 +29,7 @@ from rollouts.analysis.spending import (
     share_alpha,
 )
 from rollouts.models import Rollout
+from rollouts.services import draw_check
 from rollouts.services.past import Past, read_past
 
 #: Share of machines that count as silent in a fleet whose telemetry works.
@@ -102,6 +103,7 @@ def _word(
         "canaries": canaries,
         "controls": controls,
         "days_before": round(past.days, 2),
+        "a_a_check": draw_check.planned(past.days),
         "power_to_widen": chance,
         # Where the policy itself says whether a guardrail is required, nobody asks the planner.
         "decidable": {

@@ -51,13 +51,14 @@ class Past:
 
 
 @dataclass(frozen=True)
-class _Population:
-    """Machines of the rollout, each with the index of its unit, and the units' strata."""
+class Population:
+    """Machines, each with the index of its unit; units by name, with stratum and planned wave."""
 
     machines: QuerySet[Machine]
     ids: IntArray
     unit: IntArray
     stratum: IntArray
+    planned_wave: IntArray
 
     @property
     def units(self) -> int:
@@ -69,8 +70,8 @@ class _Population:
 
 def read_past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
     """Read the period before `now` of everybody who was drawn."""
-    population = _population(rollout)
-    since = _since(population.machines, now)
+    population = population_of(Assignment.objects.filter(rollout=rollout))
+    since = period_start(population, now=now)
     days = (now - since).total_seconds() / 86_400 if since else 0.0
     if since is None or not days or not population.units:
         return Past(0.0, population.ids.size, population.units, {}, 0.0, {})
@@ -92,36 +93,64 @@ def read_past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
     )
 
 
-def _population(rollout: Rollout) -> _Population:
-    places = list(
-        Assignment.objects.filter(rollout=rollout)
-        .order_by("machine_id")
-        .values_list("machine_id", "unit", "stratum")
+def population_of(places: QuerySet[Assignment]) -> Population:
+    """Read who stands at these places of the drawn order."""
+    rows = list(
+        places.order_by("machine_id").values_list("machine_id", "unit", "stratum", "planned_wave")
     )
-    names, unit = np.unique([place[1] for place in places], return_inverse=True)
-    strata = {name: stratum for _, name, stratum in places}
-    _, stratum = np.unique([strata[name] for name in names.tolist()], return_inverse=True)
-    chosen = Assignment.objects.filter(rollout=rollout).values("machine")
-    return _Population(
-        machines=Machine.objects.filter(pk__in=chosen),
-        ids=np.array([place[0] for place in places], dtype=np.int64),
+    _, first, unit = np.unique([row[1] for row in rows], return_index=True, return_inverse=True)
+    _, stratum = np.unique([rows[index][2] for index in first.tolist()], return_inverse=True)
+    return Population(
+        machines=Machine.objects.filter(pk__in=places.order_by().values("machine")),
+        ids=np.array([row[0] for row in rows], dtype=np.int64),
         unit=unit.astype(np.int64),
         stratum=stratum.astype(np.int64),
+        planned_wave=np.array([rows[index][3] for index in first.tolist()], dtype=np.int64),
     )
 
 
-def _since(machines: QuerySet[Machine], now: datetime) -> datetime | None:
+def period_start(population: Population, *, now: datetime) -> datetime | None:
     """Return the start of the period before: its default length, or since reports began."""
-    first = Observation.objects.filter(machine__in=machines, end__gt=now - PERIOD).aggregate(
-        at=Min("start")
-    )["at"]
+    reports = Observation.objects.filter(machine__in=population.machines, end__gt=now - PERIOD)
+    first = reports.aggregate(at=Min("start"))["at"]
     return None if first is None else max(first, now - PERIOD)
 
 
 def _episodes(
-    population: _Population, policy: JudgePolicy, *, since: datetime, now: datetime
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
 ) -> dict[str, IntArray]:
     """Count each unit's episodes per fault guardrail, by the gap rule on each machine."""
+    return {
+        name: _per_unit(population, [machine for machine, _ in starts])
+        for name, starts in _starts(population, policy, since=since, now=now).items()
+    }
+
+
+def episode_days(
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
+) -> dict[str, IntArray]:
+    """Count each unit's machine-days with an episode per fault guardrail, as for halting."""
+    return {
+        name: _per_unit(
+            population,
+            [
+                machine
+                for machine, _ in {(machine, (time - since).days) for machine, time in starts}
+            ],
+        )
+        for name, starts in _starts(population, policy, since=since, now=now).items()
+    }
+
+
+def _per_unit(population: Population, machine_ids: Sequence[int]) -> IntArray:
+    units = population.unit_of(machine_ids)
+    return np.bincount(units, minlength=population.units).astype(np.int64)
+
+
+def _starts(
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
+) -> dict[str, list[tuple[int, datetime]]]:
+    """Return machine and first event of every episode, per fault guardrail."""
     rows = list(
         Fault.objects.filter(
             machine__in=population.machines, time__gt=since, time__lte=now, is_ahead=False
@@ -131,22 +160,21 @@ def _episodes(
         .values_list("machine_id", "time", "signature__name")
     )
     gap = timedelta(minutes=policy.gap_minutes)
-    counts = {}
+    found = {}
     for guardrail in policy.guardrails:
         if guardrail.metric is not Metric.FAULTS:
             continue
         wanted = _matching({name for _, _, name in rows}, guardrail.signatures)
-        starts: list[int] = []
+        starts: list[tuple[int, datetime]] = []
         machine, last = None, None
         for row_machine, time, name in rows:
             if name not in wanted:
                 continue
             if row_machine != machine or last is None or time - last >= gap:
-                starts.append(row_machine)
+                starts.append((row_machine, time))
             machine, last = row_machine, time
-        count = np.bincount(population.unit_of(starts), minlength=population.units)
-        counts[guardrail.name] = count.astype(np.int64)
-    return counts
+        found[guardrail.name] = starts
+    return found
 
 
 def _matching(names: set[str], patterns: tuple[str, ...]) -> set[str]:
@@ -156,9 +184,33 @@ def _matching(names: set[str], patterns: tuple[str, ...]) -> set[str]:
 # --- throughput ------------------------------------------------------------------------------
 
 
+Report = tuple[int, str, int, float]
+"""Machine, workload, half of the period (0, 1), mean throughput."""
+
+
+def throughput_before(
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
+) -> dict[str, FloatArray]:
+    """Return each unit's mean relative throughput per throughput guardrail; NaN if unknown."""
+    return {
+        name: _unit_means(population, rows)
+        for name, rows in _reports(population, policy, since=since, now=now).items()
+    }
+
+
 def _sigmas(
-    population: _Population, policy: JudgePolicy, *, since: datetime, now: datetime
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
 ) -> dict[str, float]:
+    found = {
+        name: _sigma(population, rows)
+        for name, rows in _reports(population, policy, since=since, now=now).items()
+    }
+    return {name: sigma for name, sigma in found.items() if sigma is not None}
+
+
+def _reports(
+    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
+) -> dict[str, list[Report]]:
     guardrails = [g for g in policy.guardrails if g.metric is Metric.THROUGHPUT]
     if not guardrails:
         return {}
@@ -177,16 +229,17 @@ def _sigmas(
         .annotate(mean=Avg("throughput"))
         .values_list("machine_id", "workload", "half", "mean")
     )
-    found = {}
-    for guardrail in guardrails:
-        wanted = [r for r in rows if not guardrail.workloads or r[1] in guardrail.workloads]
-        sigma = _sigma(population, wanted)
-        if sigma is not None:
-            found[guardrail.name] = sigma
-    return found
+    # A server may add up in another order each time: what replays must not depend on that.
+    rounded = [(machine, kind, half, round(mean, 9)) for machine, kind, half, mean in rows]
+    return {
+        guardrail.name: [
+            row for row in rounded if not guardrail.workloads or row[1] in guardrail.workloads
+        ]
+        for guardrail in guardrails
+    }
 
 
-def _sigma(population: _Population, rows: list[tuple[int, str, int, float]]) -> float | None:
+def _sigma(population: Population, rows: list[Report]) -> float | None:
     """Spread of the later half's unit means, adjusted for the earlier half within strata."""
     halves = [_unit_means(population, [row for row in rows if row[2] == half]) for half in (0, 1)]
     early, late = halves
@@ -202,7 +255,7 @@ def _sigma(population: _Population, rows: list[tuple[int, str, int, float]]) -> 
     return float(np.sqrt(residual @ residual / free)) if free > 0 else None
 
 
-def _unit_means(population: _Population, rows: list[tuple[int, str, int, float]]) -> FloatArray:
+def _unit_means(population: Population, rows: list[Report]) -> FloatArray:
     """Mean over machines and workloads of the ratio to the workload's level; NaN if unknown."""
     if not rows:
         return np.full(population.units, np.nan)
