@@ -112,8 +112,8 @@ WAVE_TRANSITIONS: Mapping[tuple[WaveStatus, WaveTrigger], WaveStatus] = {
             WaveStatus.HELD,
         )
     },
-    # After an override a new window opens on data from then on.
-    (WaveStatus.HALTED, WaveTrigger.REOPEN): WaveStatus.SETTLING,
+    # After an override installing goes on, and a new window opens on data from then on.
+    (WaveStatus.HALTED, WaveTrigger.REOPEN): WaveStatus.INSTALLING,
 }
 
 #: Where the rollout has to stand for its wave to move: a halt stops every wave that is open.

@@ -16,8 +16,8 @@ from fleet.models import BundleStatus, Fault, FirmwareBundle, Machine
 from rollouts import planning, policies
 from rollouts.analysis.policy import Metric
 from rollouts.errors import PlanRefused, SamePerson
-from rollouts.lifecycle import Status, Trigger, next_status
-from rollouts.models import Assignment, Order, Rollout, Wave
+from rollouts.lifecycle import AttemptStatus, Status, Trigger, next_status
+from rollouts.models import Assignment, Attempt, Order, Rollout, Wave
 from rollouts.services.forecast import forecast, wave_alphas
 from rollouts.services.records import move, record_order
 
@@ -101,9 +101,20 @@ def submit(rollout: Rollout, *, actor: User, now: datetime) -> Order:
 
 
 def eligible(rollout: Rollout) -> QuerySet[Machine]:
-    """Return the machines of the selector that the bundle fits and that are in service."""
-    return fleet_selectors.machines_matching(rollout.selector).filter(
-        platform__in=rollout.bundle.platforms.all(), state=State.IN_SERVICE
+    """Return the machines of the selector that the bundle fits and that are in service.
+
+    A machine that fell back from this bundle has declined it, until somebody has triaged why.
+    """
+    declined = Attempt.objects.filter(
+        rollout__bundle=rollout.bundle,
+        rollout__kind=Rollout.Kind.UPDATE,
+        status=AttemptStatus.FELL_BACK,
+        triage="",
+    )
+    return (
+        fleet_selectors.machines_matching(rollout.selector)
+        .filter(platform__in=rollout.bundle.platforms.all(), state=State.IN_SERVICE)
+        .exclude(pk__in=declined.values("machine"))
     )
 
 

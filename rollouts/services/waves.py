@@ -28,7 +28,7 @@ from rollouts.models import (
     Transition,
     Wave,
 )
-from rollouts.services.attempts import call_off_waiting, queue
+from rollouts.services.attempts import call_off_waiting, queue, requeue
 from rollouts.services.records import Cause, lock, move, move_wave
 
 # --- start and install -----------------------------------------------------------------------
@@ -233,11 +233,12 @@ def shift_clock(wave: Wave, *, paused_at: datetime, now: datetime) -> None:
 def reopen(wave: Wave, *, cause: Cause, now: datetime) -> None:
     """Open a new window after an override: data from now on, the alpha that the wave has left.
 
-    The old evaluations stay as they are; the judge starts afresh from an empty state.
+    Installing goes on where the halt stopped it: whom it called off is queued anew. The old
+    evaluations stay as they are; the judge starts afresh from an empty state.
     """
     spent = wave.judge_state.get("alpha_spent", 0.0)
     before = wave.judge_state.get("alpha_spent_before", 0.0)
-    wave.blocks.update(clock_start=now)
+    clock_start = now if _reopen_blocks(wave, cause=cause, now=now) else None
     window = timedelta(hours=wave.window_hours)
     move_wave(
         wave,
@@ -245,13 +246,25 @@ def reopen(wave: Wave, *, cause: Cause, now: datetime) -> None:
         cause=cause,
         now=now,
         note="new window after an override",
-        clock_start=now,
-        window_end=now + window,
-        extension_end=now + window + window * wave.rollout.plan["extension"],
+        clock_start=clock_start,
+        window_end=clock_start and now + window,
+        extension_end=clock_start and now + window + window * wave.rollout.plan["extension"],
         is_extended=False,
         next_look_at=now + _look_interval(wave),
         judge_state={"alpha_spent_before": before + spent},
     )
+
+
+def _reopen_blocks(wave: Wave, *, cause: Cause, now: datetime) -> bool:
+    """Start the clock of blocks that are in from now on, and queue the rest of the others."""
+    halted = wave.transitions.filter(trigger=WaveTrigger.HALT).latest("pk")
+    is_some_block_in = False
+    for block in wave.blocks.filter(started_at__isnull=False):
+        again = requeue(block, since=halted.at, cause=cause, now=now)
+        is_in = not again and not Attempt.objects.filter(block=block, status__in=IN_FLIGHT).exists()
+        Block.objects.filter(pk=block.pk).update(clock_start=now if is_in else None)
+        is_some_block_in |= is_in
+    return is_some_block_in
 
 
 def _look_interval(wave: Wave) -> timedelta:
