@@ -101,8 +101,16 @@ def _order(left: Any, right: Any) -> Order:
 
 
 def is_same(one: str, other: str, *, scheme: str) -> bool:
-    """Tell whether both spell the same version; two unknown ones are not the same."""
-    return compare(one, other, scheme=scheme) is Order.EQUAL
+    """Tell whether both spell the same version; two unknown ones are not the same.
+
+    What the scheme cannot read is the same where it is spelt alike.
+
+    Examples
+    --------
+    >>> is_same("0x15449bc", "22301116", scheme="number"), is_same("A07", "A07", scheme="dotted")
+    (True, True)
+    """
+    return bool(one) and (one == other or compare(one, other, scheme=scheme) is Order.EQUAL)
 
 
 def spellings(version: str, *, scheme: str) -> str:

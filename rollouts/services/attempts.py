@@ -23,6 +23,7 @@ from fleet import services as fleet
 from fleet.adapters import Phase, Progress, Reading
 from fleet.errors import StaleMachine
 from fleet.leases import LEASE
+from fleet.versions import is_same
 from rollouts import headroom
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
@@ -535,11 +536,17 @@ def _needs_boot(attempt: Attempt) -> bool:
 
 
 def _wrong_versions(attempt: Attempt, readings: Sequence[Reading]) -> list[str]:
-    """List the targets that some witness contradicts or none confirms; all must agree."""
+    """List the targets that some witness contradicts or none confirms; all must agree.
+
+    BMC and host may spell one version in two ways that the image's scheme knows to be the same.
+    """
+    places = attempt.rollout.bundle.places
+    schemes = dict(places.values_list("image__kind", "image__scheme"))
     wrong = []
     for target in attempt.targets:
-        seen = {r.version for r in readings if r.kind == target["kind"] and r.stage == "active"}
-        if seen != {target["version"]}:
+        kind, wanted = target["kind"], target["version"]
+        seen = {r.version for r in readings if r.kind == kind and r.stage == "active"}
+        if not seen or not all(is_same(one, wanted, scheme=schemes[kind]) for one in seen):
             shown = " and ".join(sorted(seen)) or "nothing readable"
             wrong.append(f"{target['kind']} {shown} instead of {target['version']}")
     return wrong

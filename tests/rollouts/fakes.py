@@ -24,6 +24,7 @@ class FakeFleet:
         self.flashed: list[str] = []
         self.behaviour: dict[str, str] = {}
         self.drained: set[str] = set()
+        self.spelling: dict[str, str] = {}  # how a witness spells a version
 
     def of(self, machine: str) -> str:
         return self.behaviour.get(machine, "ok")
@@ -63,7 +64,13 @@ class FakeFleet:
             return ()
         boot = f"{machine}-boot-{self.boots[machine]}"
         return [
-            Reading(kind=kind, slot="", version=version, witness="bmc", boot_id=boot)
+            Reading(
+                kind=kind,
+                slot="",
+                version=self.spelling.get(version, version),
+                witness="bmc",
+                boot_id=boot,
+            )
             for kind, version in self.versions[machine].items()
         ]
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from fleet import services as fleet_services
-from fleet.models import FirmwareRecord, Machine, StateChange
+from fleet.models import FirmwareImage, FirmwareRecord, Machine, StateChange
 from rollouts import pipeline, selectors, services, tasks
 from rollouts.models import Attempt, Decision, Membership, Order, Rollout, Transition
 from tests.factories import make_user
@@ -386,3 +386,15 @@ def test_what_is_asked_of_a_machine_cites_the_order_or_decision_behind_it(
     later = rollout.actions.filter(attempt__wave=second)
     assert later.count() >= 28  # its first block at least
     assert {(action.decision.wave, action.decision.kind) for action in later} == {(first, "widen")}
+
+
+def test_a_version_that_is_spelt_another_way_is_the_one_that_was_wanted(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet)
+    FirmwareImage.objects.filter(version=NEW).update(scheme="vendor_letters")
+    fake_fleet.spelling = {NEW: NEW.replace(".", "-")}
+
+    driver.run(rollout, hours=6)
+
+    assert set(Attempt.objects.values_list("status", flat=True)) == {"succeeded"}
