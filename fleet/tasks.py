@@ -9,17 +9,18 @@ from datetime import datetime, timedelta
 from celery import shared_task
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Min, Q
+from django.db.models import Min, QuerySet
 from django.db.utils import OperationalError
 from django.utils import timezone
 
-from fleet import adapters, clock, services
+from fleet import adapters, clock, leases, services
 from fleet.hints import hint
 from fleet.models import CollectorCursor, Heartbeat, Machine
 
 logger = logging.getLogger(__name__)
 
 LONGEST_STEP = timedelta(hours=6)  # of the clock: bounds the size of one fetch
+CLOCK_SLACK = timedelta(minutes=5)  # two hosts' clocks differ by less
 LEASE = timedelta(seconds=60)  # of the wall: longer than one fetch may take
 LONGEST_RUN_SECONDS = 20.0
 
@@ -57,9 +58,21 @@ def _take_cursor(*, now: datetime) -> CollectorCursor | None:
         return None
     wall = timezone.now()
     token = secrets.token_hex(16)
-    free = Q(leased_until=None) | Q(leased_until__lt=wall)
+    free = leases.free(wall=wall, lease=LEASE)
     taken = own.filter(free).update(lease_token=token, leased_until=wall + LEASE)
-    return own.get(lease_token=token) if taken else None
+    if not taken:
+        return None
+    _rewind(own, now=now)
+    return own.get(lease_token=token)
+
+
+def _rewind(own: QuerySet[CollectorCursor], *, now: datetime) -> None:
+    """Come back from a time that the clock has not reached: it ran ahead and was set back.
+
+    What is fetched again counts once.
+    """
+    if own.filter(collected_until__gt=now + CLOCK_SLACK).update(collected_until=now):
+        logger.warning("the clock was set back; collecting again from %s", now.isoformat())
 
 
 def _make_cursor(*, now: datetime) -> bool:

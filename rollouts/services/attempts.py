@@ -29,12 +29,14 @@ from rollouts.errors import StaleRollout
 from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
 from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
 from rollouts.services import doors
-from rollouts.services.records import lock, move_attempt
+from rollouts.services.records import lock, move_attempt, move_attempts
 
 logger = logging.getLogger(__name__)
 
 #: Between two looks at a machine that is being worked on (by the clock).
 POLL = timedelta(minutes=1)
+#: Attempts that start before the rollout's lock is given back.
+_MOST_UNDER_ONE_LOCK = 100
 #: Wall time after which a run leaves the rest of its attempts to the next one: a slow machine
 #: must not hold a worker for the sum of its neighbours' time-outs.
 LONGEST_RUN_SECONDS = 20.0
@@ -126,26 +128,36 @@ def start_waiting(block: Block, *, now: datetime) -> int:
     """Start as many waiting attempts of a block as the caps allow; return how many started.
 
     The rollout's row is locked while attempts start and a halt has to change that row, so no
-    attempt gets a start time after a halt has committed.
+    attempt gets a start time after a halt has committed. Few start under one lock: a halt waits
+    for no more than those.
 
     Raises
     ------
     StaleRollout
         If the rollout does not run any more.
     """
-    with transaction.atomic():
-        rollout = lock(block.wave.rollout, Status.RUNNING)
-        _give_up_waiting(block, now=now)
-        if Attempt.objects.filter(
-            rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
-        ).exists():
-            return 0  # new starts wait until it is known why a machine did not come back
-        ready = headroom.ready_attempts(block, epoch=rollout.epoch)
-        names = set(headroom.startable(block, ready).start)
-        picked = [attempt for attempt in ready if attempt.machine.name in names]
-        # By machine: two rollouts that want the same machines meet at the first, not crosswise.
-        picked.sort(key=lambda attempt: attempt.machine_id)
-        return sum(_start(attempt, rollout=rollout, now=now) for attempt in picked)
+    total = 0
+    while started := _start_some(block, now=now):
+        total += started
+        if started < _MOST_UNDER_ONE_LOCK:
+            break
+    return total
+
+
+@transaction.atomic
+def _start_some(block: Block, *, now: datetime) -> int:
+    rollout = lock(block.wave.rollout, Status.RUNNING)
+    _give_up_waiting(block, now=now)
+    if Attempt.objects.filter(
+        rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
+    ).exists():
+        return 0  # new starts wait until it is known why a machine did not come back
+    ready = headroom.ready_attempts(block, epoch=rollout.epoch)
+    names = set(headroom.startable(block, ready).start)
+    picked = [attempt for attempt in ready if attempt.machine.name in names]
+    # By machine: two rollouts that want the same machines meet at the first, not crosswise.
+    batch = sorted(picked[:_MOST_UNDER_ONE_LOCK], key=lambda attempt: attempt.machine_id)
+    return sum(_start(attempt, rollout=rollout, now=now) for attempt in batch)
 
 
 def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
@@ -196,17 +208,7 @@ def _give_up_waiting(block: Block, *, now: datetime) -> None:
 def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
     """Call off every attempt that has not been started; those in flight go to their end."""
     waiting = Attempt.objects.filter(rollout=rollout, status__in=WAITING)
-    count = 0
-    for attempt in waiting.iterator(chunk_size=500):
-        move_attempt(
-            attempt,
-            AttemptStatus.CALLED_OFF,
-            now=now,
-            detail=detail,
-            finished_at=now,
-        )
-        count += 1
-    return count
+    return move_attempts(waiting, AttemptStatus.CALLED_OFF, now=now, detail=detail, finished_at=now)
 
 
 # --- stepping --------------------------------------------------------------------------------

@@ -218,3 +218,30 @@ def test_the_heartbeat_writes_the_walls_time_in_one_row():
     tasks.heartbeat()
 
     assert Heartbeat.objects.get(name="worker").beat_at >= before
+
+
+def test_a_cursor_from_a_clock_that_ran_ahead_comes_back_and_collects_on(machine, settings):
+    ahead = NOW + timedelta(days=3650)
+    CollectorCursor.objects.create(collector=settings.COLLECTOR, collected_until=ahead)
+    clock.step_to(NOW + timedelta(hours=3))
+
+    tasks.collect()
+    clock.step_to(NOW + timedelta(hours=5))
+    tasks.collect()
+
+    assert selectors.collected_until() == NOW + timedelta(hours=5)
+    assert Fault.objects.count() == 2
+
+
+def test_a_lease_from_a_clock_that_ran_ahead_keeps_nobody_from_collecting(machine, settings):
+    clock.step_to(NOW + timedelta(hours=3))
+    CollectorCursor.objects.create(
+        collector=settings.COLLECTOR,
+        collected_until=NOW,
+        leased_until=timezone.now() + timedelta(days=3650),
+        lease_token="dead",
+    )
+
+    tasks.collect()
+
+    assert Fault.objects.count() == 3

@@ -64,7 +64,7 @@ def every_order() -> dict[str, Callable[..., Any]]:
     }
 
 
-@pytest.mark.parametrize("wave_status", ["installing", "observing", "held", "halted"])
+@pytest.mark.parametrize("wave_status", ["observing", "held"])
 def test_every_order_in_every_state_acts_or_is_refused_and_leaves_no_trace(
     fake_fleet: FakeFleet, driver: Driver, wave_status: str
 ) -> None:
@@ -190,7 +190,7 @@ def test_installing_goes_on_after_an_override_where_the_halt_stopped_it(
     stopped = Counter(fake_fleet.flashed)
 
     resumed(rollout, driver)
-    driver.run(rollout, hours=6)
+    driver.run(rollout, hours=3)
 
     wave = selectors.current_wave(rollout)
     assert len(stopped) == 3
@@ -240,13 +240,13 @@ def test_a_halt_during_a_roll_back_stops_the_roll_back_itself(
     fake_fleet: FakeFleet, driver: Driver
 ) -> None:
     rollout = small(fake_fleet, caps={"max_in_flight": 2, "max_unavailable_share": None}, **BACK)
-    driver.run(rollout, hours=12)
+    driver.run(rollout, hours=2)
     halted(rollout, driver)
     driver.settle()
     child = rollout.children.get()
 
     halted(rollout, driver)
-    driver.run(rollout, hours=12)
+    driver.run(rollout, hours=2)
 
     child.refresh_from_db()
     assert (rollout.status, child.status) == ("halted", "halted")
@@ -255,17 +255,7 @@ def test_a_halt_during_a_roll_back_stops_the_roll_back_itself(
         "called_off": 6,
     }
 
-
-def test_a_second_roll_back_leaves_those_alone_that_went_back_already(
-    fake_fleet: FakeFleet, driver: Driver
-) -> None:
-    rollout = small(fake_fleet, caps={"max_in_flight": 2, "max_unavailable_share": None}, **BACK)
-    driver.run(rollout, hours=12)
-    halted(rollout, driver)
-    driver.settle()
-    halted(rollout, driver)
-    driver.run(rollout, hours=12)
-
+    # The second roll back leaves those alone that went back already.
     services.roll_back(rollout, actor=make_user(), now=driver.now)
     driver.run(rollout, until="rolled_back")
 
@@ -274,25 +264,11 @@ def test_a_second_roll_back_leaves_those_alone_that_went_back_already(
     assert sorted(Counter(fake_fleet.flashed).values()) == [2] * 8
 
 
-def test_a_roll_back_is_not_rolled_back_to_what_was_halted(
+def test_a_roll_back_has_a_name_that_is_free_and_is_not_rolled_back_itself(
     fake_fleet: FakeFleet, driver: Driver
 ) -> None:
     rollout = small(fake_fleet, **BACK)
-    driver.run(rollout, hours=12)
-    halted(rollout, driver)
-    driver.run(rollout, until="rolled_back")
-
-    with pytest.raises(RolloutError, match="is a roll back"):
-        services.roll_back(rollout.children.get(), actor=make_user(), now=driver.now)
-
-    assert NEW not in {v["bmc"] for v in fake_fleet.versions.values()}
-
-
-def test_a_roll_back_finds_a_name_that_is_free_and_fits(
-    fake_fleet: FakeFleet, driver: Driver
-) -> None:
-    rollout = small(fake_fleet, **BACK)
-    driver.run(rollout, hours=12)
+    driver.run(rollout, hours=2)
     Rollout.objects.filter(pk=rollout.pk).update(name="u" * 200)
     rollout.refresh_from_db()
     services.create_draft(
@@ -307,7 +283,27 @@ def test_a_roll_back_finds_a_name_that_is_free_and_fits(
     halted(rollout, driver)
     driver.run(rollout, until="rolled_back")
 
-    assert rollout.children.get().name == "u" * 180 + " roll back 2"
+    child = rollout.children.get()
+    assert child.name == "u" * 180 + " roll back 2"
+    with pytest.raises(RolloutError, match="is a roll back"):
+        services.roll_back(child, actor=make_user(), now=driver.now)
+    assert NEW not in {v["bmc"] for v in fake_fleet.versions.values()}
+
+
+def test_a_halt_takes_the_same_statements_however_many_attempts_wait(
+    fake_fleet: FakeFleet, driver: Driver, django_assert_max_num_queries: Callable[..., Any]
+) -> None:
+    rollout = small(fake_fleet, caps={"max_in_flight": 1, "max_unavailable_share": None})
+    driver.settle()
+    waiting = rollout.attempts.filter(status="queued").count()
+
+    with django_assert_max_num_queries(25):
+        halted(rollout, driver)
+
+    assert waiting == 7
+    assert (
+        rollout.attempts.filter(status="called_off", events__new_status="called_off").count() == 7
+    )
 
 
 # --- machines that declined ----------------------------------------------------------------------
