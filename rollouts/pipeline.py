@@ -19,7 +19,7 @@ from rollouts.analysis.wave import Look, WavePlan, WaveState
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
-from rollouts.services import attempts, cycles, draw_check, orders, waves
+from rollouts.services import attempts, cycles, draw_check, orders, surveillance, waves
 from rollouts.services.records import lock, lock_family, move, move_wave
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
@@ -174,14 +174,17 @@ def has_telemetry(cutoff: datetime, *, now: datetime) -> bool:
 
 
 def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
-    """Take the look that is due, if one is."""
+    """Take the look that is due, if one is, and look back at the waves before."""
     wave = selectors.current_wave(rollout)
     if wave is None or rollout.status != Status.RUNNING:
         return None
     cutoff = due_cutoff(wave, now=now)
     if cutoff is None or not has_telemetry(cutoff, now=now):
         return None
-    return run_cycle(wave, as_of=cutoff, now=now)
+    decision = run_cycle(wave, as_of=cutoff, now=now)
+    if decision.kind == DecisionKind.HALT:
+        return decision
+    return surveillance.look_back(wave, as_of=cutoff) or decision
 
 
 # --- enact -----------------------------------------------------------------------------------

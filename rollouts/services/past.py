@@ -55,6 +55,7 @@ class Population:
     """Machines, each with the index of its unit; units by name, with stratum and planned wave."""
 
     machines: QuerySet[Machine]
+    names: tuple[str, ...]
     ids: IntArray
     unit: IntArray
     stratum: IntArray
@@ -98,10 +99,11 @@ def population_of(places: QuerySet[Assignment]) -> Population:
     rows = list(
         places.order_by("machine_id").values_list("machine_id", "unit", "stratum", "planned_wave")
     )
-    _, first, unit = np.unique([row[1] for row in rows], return_index=True, return_inverse=True)
+    names, first, unit = np.unique([row[1] for row in rows], return_index=True, return_inverse=True)
     _, stratum = np.unique([rows[index][2] for index in first.tolist()], return_inverse=True)
     return Population(
         machines=Machine.objects.filter(pk__in=places.order_by().values("machine")),
+        names=tuple(names.tolist()),
         ids=np.array([row[0] for row in rows], dtype=np.int64),
         unit=unit.astype(np.int64),
         stratum=stratum.astype(np.int64),
@@ -122,7 +124,7 @@ def _episodes(
     """Count each unit's episodes per fault guardrail, by the gap rule on each machine."""
     return {
         name: _per_unit(population, [machine for machine, _ in starts])
-        for name, starts in _starts(population, policy, since=since, now=now).items()
+        for name, starts in episode_starts(population, policy, since=since, now=now).items()
     }
 
 
@@ -138,7 +140,7 @@ def episode_days(
                 for machine, _ in {(machine, (time - since).days) for machine, time in starts}
             ],
         )
-        for name, starts in _starts(population, policy, since=since, now=now).items()
+        for name, starts in episode_starts(population, policy, since=since, now=now).items()
     }
 
 
@@ -147,7 +149,7 @@ def _per_unit(population: Population, machine_ids: Sequence[int]) -> IntArray:
     return np.bincount(units, minlength=population.units).astype(np.int64)
 
 
-def _starts(
+def episode_starts(
     population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
 ) -> dict[str, list[tuple[int, datetime]]]:
     """Return machine and first event of every episode, per fault guardrail."""
