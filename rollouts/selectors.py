@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet import leases
 from fleet.lifecycle import State
-from fleet.models import StateChange
+from fleet.models import Machine, StateChange
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
     FAILURES,
@@ -176,6 +176,21 @@ def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
         if last is None or key != (last.wave_id, last.kind, last.reason_code):
             changed.append(decision)
     return changed[-limit:]
+
+
+def purity(wave: Wave) -> float | None:
+    """Return the share of a wave's canaries in jobs whose machines are all of one arm.
+
+    By the scheduler's present jobs: a job is mixed if any of its machines is no canary of the
+    wave. A machine in no known job counts as alone; None where no job is known at all.
+    """
+    canaries = wave.members.filter(arm=Membership.Arm.CANARY)
+    jobs = Machine.objects.exclude(job="").filter(job__in=canaries.values("machine__job"))
+    if not jobs.exists():
+        return None
+    mixed = jobs.exclude(pk__in=canaries.values("machine")).values_list("job", flat=True).distinct()
+    whole = canaries.count()
+    return 1 - canaries.filter(machine__job__in=mixed).count() / whole if whole else None
 
 
 def reopened_at(wave: Wave) -> datetime | None:

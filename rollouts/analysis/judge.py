@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 
@@ -67,6 +68,7 @@ SAMPLE_RATIO_P = 0.001
 CACHED_LABELS = 4
 
 _labels: OrderedDict[tuple[str, int, int], Labels] = OrderedDict()
+_labels_lock = Lock()
 
 
 def initial_state(samples: Samples, policy: Policy) -> WaveState:
@@ -99,12 +101,16 @@ def labels_for(samples: Samples, policy: Policy) -> Labels:
 
 def _drawn(design: Design, *, seed: int, resamples: int) -> Labels:
     key = (design.digest, seed, resamples)
-    if key not in _labels:
-        _labels[key] = Labels.draw(design, seed=seed, resamples=resamples)
+    with _labels_lock:
+        labels = _labels.get(key)
+    if labels is None:  # drawn outside the lock: other waves' looks do not wait for it
+        labels = Labels.draw(design, seed=seed, resamples=resamples)
+    with _labels_lock:
+        _labels[key] = labels
+        _labels.move_to_end(key)
         while len(_labels) > CACHED_LABELS:
             _labels.popitem(last=False)
-    _labels.move_to_end(key)
-    return _labels[key]
+    return labels
 
 
 # --- levels --------------------------------------------------------------------------------
@@ -400,7 +406,9 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
     track = prepared.tracks[guardrail.name]
     kind = _LISTENS.get(guardrail.metric, REPORTS)
     silence = prepared.silence.get(kind) if kind is not None else None
-    missing = track.missing(index) or (silence[index] if silence else None)
+    missing = (
+        _mixed(run, guardrail) or track.missing(index) or (silence[index] if silence else None)
+    )
     checkpoint = state.pending if missing is None else None
     level, bound = _widen_levels(run.policy, run.plan, state, checkpoint=checkpoint)
     decidable = _is_decidable(prepared, guardrail, index, missing=missing)
@@ -427,6 +435,23 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
         if guardrail.required is not None
         else decidable is not False,
         is_decidable=decidable,
+    )
+
+
+SHARED_BY_A_JOB = frozenset({Metric.THROUGHPUT})
+"""Metrics that the machines of one synchronous job share: the slowest sets the pace of all."""
+
+
+def _mixed(run: Run, guardrail: Guardrail) -> str | None:
+    """Why a metric that a job's machines share cannot be estimated where jobs mix the arms."""
+    purity, floor = run.plan.purity, run.policy.purity_floor
+    if guardrail.scope != "job" or guardrail.metric not in SHARED_BY_A_JOB:
+        return None
+    if purity is None or purity >= floor:
+        return None
+    return (
+        f"not estimable: mixed jobs ({purity:.0%} of the canaries' machines are in jobs of one "
+        f"arm, the plan's floor is {floor:.0%})"
     )
 
 

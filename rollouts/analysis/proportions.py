@@ -99,7 +99,14 @@ class InstallJudgement:
 
 
 def judge_installs(
-    failures: int, attempts: int, *, baseline: float, alpha: float, beta: float
+    failures: int,
+    attempts: int,
+    *,
+    baseline: float,
+    alpha: float,
+    beta: float,
+    tolerance: float = LEAST_TOLERATED_FAILURE_SHARE,
+    margin: float = INSTALL_MARGIN,
 ) -> InstallJudgement:
     """Do installs fail more often than tolerated; is it shown that they do not?
 
@@ -113,11 +120,15 @@ def judge_installs(
         The guardrail's halt level in this wave; 0 for one that does not halt.
     beta : float
         One-sided level of "not worse".
+    tolerance : float
+        The least failure share that is tolerated.
+    margin : float
+        How far above the tolerated share the limit lies.
 
     Returns
     -------
     InstallJudgement
-        Tolerated is max(1 %, 1.5 x baseline), the limit 4 points more.
+        Tolerated is max(tolerance, 1.5 x baseline), the limit `margin` more.
 
     Examples
     --------
@@ -129,10 +140,12 @@ def judge_installs(
         raise InvalidSample(f"a baseline failure share lies in [0, 1): got {baseline}")
     if not 0 <= alpha < 1:
         raise InvalidLevel(f"alpha lies in [0, 1): got {alpha}")
-    tolerated = max(LEAST_TOLERATED_FAILURE_SHARE, TOLERATED_TIMES_BASELINE * baseline)
-    limit = tolerated + INSTALL_MARGIN
+    tolerated = max(tolerance, TOLERATED_TIMES_BASELINE * baseline)
+    limit = tolerated + margin
     if limit >= 1:
-        raise InvalidSample(f"a baseline of {baseline} leaves no room for a limit below 1")
+        raise InvalidSample(
+            f"a baseline of {baseline} and a margin of {margin} leave no room for a limit below 1"
+        )
     log_e = install_log_e(failures, attempts, p0=tolerated)
     upper = clopper_pearson(failures, attempts, level=1 - beta, side=Bound.UPPER)
     return InstallJudgement(

@@ -162,10 +162,7 @@ def _chances(
         case Metric.TELEMETRY:
             return outlooks.ShareChances(SILENT_SHARE, tolerated=guardrail.tolerance)
         case Metric.INSTALL:
-            tolerated = max(
-                proportions.LEAST_TOLERATED_FAILURE_SHARE,
-                proportions.TOLERATED_TIMES_BASELINE * baseline,
-            )
+            tolerated = max(guardrail.tolerance, proportions.TOLERATED_TIMES_BASELINE * baseline)
             return outlooks.InstallChances(baseline, tolerated, policy.beta, earlier=earlier)
         case Metric.NOVEL_SIGNATURES:
             return outlooks.NovelChances()

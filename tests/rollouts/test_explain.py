@@ -108,8 +108,10 @@ def test_a_machine_that_never_returned_waits_for_triage():
         ({"max_in_flight": 2}, "2 attempts wait: 2 of at most 2 in flight"),
         (
             {"max_unavailable_share": 0.01},
-            "4 attempts wait: blocked: limit allows 0 of 20 in no known pool, "
-            "raise the limit or set a count",
+            (
+                "4 attempts wait: blocked: limit allows 0 of 20 in no known pool, "
+                "raise the limit or set a count"
+            ),
         ),
     ],
 )

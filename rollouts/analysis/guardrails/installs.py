@@ -59,25 +59,26 @@ class InstallTrack:
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         """Could installs without a failure, as many as there are, show the limit?"""
         _, attempts = self._cumulative(index)
-        best = judge_installs(
-            0, attempts, baseline=self._baseline, alpha=0.0, beta=self.run.policy.beta
+        return self._judged(0, attempts).is_not_worse
+
+    def _judged(self, failures: int, attempts: int, *, alpha: float = 0.0) -> InstallJudgement:
+        return judge_installs(
+            failures,
+            attempts,
+            baseline=self._baseline,
+            alpha=alpha,
+            beta=self.run.policy.beta,
+            tolerance=self.guardrail.tolerance,
+            margin=self.guardrail.margin,
         )
-        return best.is_not_worse
 
     def judge(
         self, moment: Moment, sums: Mapping[str, IntArray]
     ) -> tuple[GuardrailEvaluation, GuardrailState]:
         failures, attempts = self._finished(moment.index)
         alpha = 0.0 if not moment.may_halt else float(moment.whole_alpha)
-        now = judge_installs(
-            failures, attempts, baseline=self._baseline, alpha=alpha, beta=self.run.policy.beta
-        )
-        every = judge_installs(
-            *self._cumulative(moment.index),
-            baseline=self._baseline,
-            alpha=0.0,
-            beta=self.run.policy.beta,
-        )
+        now = self._judged(failures, attempts, alpha=alpha)
+        every = self._judged(*self._cumulative(moment.index))
         state = moment.state
         if now.is_harmful and state.halt_look is None:
             state = replace(state, halt_look=moment.look.number)

@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -1082,3 +1083,43 @@ def test_recovery_at_the_margin_is_shown_no_more_often_than_its_level():
     share = crossing_share(make, no_halt, number=4, level=0.2, attribute="shown")
 
     assert 0 < share <= Fraction(1, 5)
+
+
+# --- jobs that mix the arms ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "purity", "expected"),
+    [
+        ("job", 0.4, Verdict.NO_DATA),
+        ("job", 0.95, Verdict.NOT_WORSE),
+        ("job", None, Verdict.NOT_WORSE),
+        ("machine", 0.4, Verdict.NOT_WORSE),
+    ],
+)
+def test_throughput_that_mixed_jobs_share_is_not_estimable(scope, purity, expected):
+    samples = worlds.world(
+        20, 60, hours=24, observations=worlds.reports(even_speeds(20, 60), hours=24)
+    )
+    plan = worlds.live(samples, purity=purity)
+
+    evaluations = replayed(samples, worlds.policy(replace(THROUGHPUT, scope=scope)), plan=plan)
+
+    assert verdicts(evaluations)[-1] is expected
+    widened = any(kind is DecisionKind.WIDEN for kind, _ in decisions(evaluations))
+    assert widened == (expected is Verdict.NOT_WORSE)
+
+
+def test_labels_are_the_same_for_threads_that_evict_each_other():
+    sizes = [(4, 16 + extra) for extra in range(8)] * 4
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        drawn = list(
+            pool.map(
+                lambda size: (
+                    judge.labels_for(worlds.world(*size, hours=24), worlds.policy(THROUGHPUT)).paths
+                ),
+                sizes,
+            )
+        )
+
+    assert drawn == drawn[:8] * 4

@@ -191,3 +191,13 @@ def test_impossible_counts_exposures_and_levels_are_refused():
         install_log_e(3, 2, p0=0.1)
     with pytest.raises(InvalidLevel):
         install_log_e(1, 2, p0=0.0)
+
+
+def test_the_policy_sets_what_is_tolerated_and_the_margin() -> None:
+    usual = judge_installs(3, 100, baseline=0.0, alpha=0.05, beta=0.05)
+    lax = judge_installs(3, 100, baseline=0.0, alpha=0.05, beta=0.05, tolerance=0.05, margin=0.3)
+
+    assert (usual.tolerated, usual.limit) == (0.01, pytest.approx(0.05))
+    assert (lax.tolerated, lax.limit) == (0.05, pytest.approx(0.35))
+    assert lax.is_not_worse
+    assert not usual.is_not_worse

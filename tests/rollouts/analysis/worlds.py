@@ -38,7 +38,7 @@ RECOVERY = Guardrail("recovery_time", Metric.RECOVERY_TIME, True, True, 1.5, 1.0
 SEVERE = Guardrail("severe_path", Metric.SEVERE_PATH, True, True, 0.15, 0.0)
 LOST_WORK = Guardrail("lost_work", Metric.LOST_WORK, False, True, 0.0, 0.0)
 NOVEL = Guardrail("novel_signatures", Metric.NOVEL_SIGNATURES, False, True, 0.0, 0.0)
-INSTALL = Guardrail("install", Metric.INSTALL, True, True, 0.04, 0.0)
+INSTALL = Guardrail("install", Metric.INSTALL, True, True, 0.04, 0.01)
 TELEMETRY = Guardrail("telemetry", Metric.TELEMETRY, True, True, 0.05, 0.0)
 
 
