@@ -111,6 +111,7 @@ def wave_plan(wave: Wave) -> WavePlan:
         decidable=word.get("decidable", {}),
         hard_stop=hard_stop(wave),
         acknowledged=selectors.acknowledged_signatures(rollout),
+        purity=selectors.purity(wave),
         cumulative_attempts=selectors.cumulative_attempts(rollout),
     )
 
