@@ -18,6 +18,8 @@ from rollouts.models import Assignment, Rollout
 
 #: The longest period before that the planner looks at.
 PERIOD = timedelta(days=14)
+#: The spread of throughput is taken from about so many units, the first of the drawn order.
+MOST_UNITS = 2_000
 #: Fewer units with throughput in both halves of the period say nothing of its spread.
 LEAST_UNITS = 8
 
@@ -90,8 +92,16 @@ def read_past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
         units=population.units,
         episodes=_episodes(population, policy, since=since, now=now),
         interruptions_per_day=interruptions / days / population.units,
-        sigma=_sigmas(population, policy, since=since, now=now),
+        sigma=_sigmas(_sample(rollout, population), policy, since=since, now=now),
     )
+
+
+def _sample(rollout: Rollout, population: Population) -> Population:
+    """Return enough units to estimate a spread: the drawn order is random, so is its head."""
+    if population.units <= MOST_UNITS:
+        return population
+    each = -(-MOST_UNITS // np.unique(population.stratum).size)
+    return population_of(Assignment.objects.filter(rollout=rollout, position__lt=each))
 
 
 def population_of(places: QuerySet[Assignment]) -> Population:

@@ -13,6 +13,7 @@ from fleet import services as fleet_services
 from fleet.models import Fault
 from rollouts import selectors, services
 from rollouts.models import Rollout
+from rollouts.services import past
 from tests.factories import (
     NOW,
     make_fault_report,
@@ -121,6 +122,18 @@ def test_throughput_is_judged_by_how_much_the_machines_varied_about_their_own_le
     assert found["rules_out"] < 0.005
     assert found["hours_to_widen"] == 24
     assert found["expectation"].startswith("shown after about 24 h")
+
+
+def test_in_a_large_fleet_the_head_of_the_drawn_order_stands_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet_with_a_past(machines=200, spread=0.01)
+    monkeypatch.setattr(past, "MOST_UNITS", 100)
+    waves = [{"count": 40, "window_hours": 48}]
+
+    found = word(submitted(THROUGHPUT, waves=waves))["guardrails"]["throughput"]
+
+    assert found["rules_out"] < 0.005
 
 
 def test_a_wave_whose_guardrails_can_all_be_shown_says_when_it_widens() -> None:
