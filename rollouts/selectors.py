@@ -131,10 +131,11 @@ def forecast_of(rollout: Rollout) -> list[dict[str, Any]]:
                 for key in ("canaries", "controls", "days_before", "summary", "a_a_check")
             },
             "guardrails": [
-                {"name": name, **row} for name, row in wave.forecast.get("guardrails", {}).items()
+                {"name": name, **row} for name, row in wave.forecast["guardrails"].items()
             ],
         }
         for wave in judged
+        if wave.forecast.get("guardrails")  # rollouts of earlier versions have figures only
     ]
 
 

@@ -233,3 +233,11 @@ def test_the_waves_of_the_api_carry_the_forecast() -> None:
     judged = next(wave["forecast"] for wave in answer["results"] if wave["number"] == 1)
     assert judged["guardrails"]["throughput"]["expectation"]
     assert judged["summary"] == selectors.forecast_of(rollout)[0]["summary"]
+
+
+def test_a_rollout_planned_by_an_earlier_version_shows_no_forecast() -> None:
+    fleet_with_a_past(machines=20)
+    rollout = submitted(FAULTS)
+    rollout.waves.update(forecast={"canaries": 8, "decidable": {}})
+
+    assert selectors.forecast_of(rollout) == []
