@@ -179,6 +179,10 @@ def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
     wave = selectors.current_wave(rollout)
     if wave is None or rollout.status != Status.RUNNING:
         return None
+    if _enact_decision(rollout, wave, now=now):
+        # A worker died before it carried this out; a later look must not speak over it.
+        rollout.refresh_from_db()
+        return None
     cutoff = due_cutoff(wave, now=now)
     if cutoff is None or not has_telemetry(cutoff, now=now):
         return None

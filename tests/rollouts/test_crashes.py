@@ -21,6 +21,7 @@ from rollouts.models import (
     Rollout,
     Transition,
 )
+from rollouts.services import cycles
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.kills import DeadlyFleet, MortalDriver, Reaper, run_out
@@ -126,6 +127,25 @@ def test_an_evaluation_that_crashes_three_times_is_held_and_tried_again_later(
     driver.run(rollout, hours=8)
     assert rollout.decisions.order_by("-pk").first().evaluation is not None
     assert "evaluation" not in [c.what for c in explain.explain(rollout)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "status"), [("halt", "harmful", "halted"), ("widen", "not_worse", "widened")]
+)
+def test_what_a_look_decided_before_its_worker_died_is_carried_out_before_the_next_look(
+    fake_fleet: FakeFleet, driver: Driver, kind: str, code: str, status: str
+) -> None:
+    rollout = started(fake_fleet, machines=20, burn_in_hours=0)
+    driver.run(rollout, hours=3)
+    wave = selectors.current_wave(rollout)
+    cycles.decide(rollout, kind, code, "decided, not carried out", as_of=driver.now, wave=wave)
+    driver.now = wave.next_look_at
+
+    tasks.evaluate(rollout.pk)
+
+    wave.refresh_from_db()
+    assert wave.status == status
+    assert not wave.evaluations.exists()
 
 
 # --- adapters that raise -----------------------------------------------------------------------
