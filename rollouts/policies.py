@@ -353,7 +353,7 @@ def case_from(document: Document, *, source: str = "policy") -> Document:
 def kind_of(document: Document) -> Kind:
     """Plans have waves, a selector or a mode; everything else is a case."""
     own = set(schema()["$defs"][Kind.PLAN]["properties"]) - set(
-        schema()["$defs"][Kind.CASE]["properties"]
+        properties(schema()["$defs"][Kind.CASE])
     )
     return Kind.PLAN if own & set(document) else Kind.CASE
 

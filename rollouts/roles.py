@@ -54,6 +54,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *_REPORT,
         OPERATE,
         "rollouts.add_rollout",
+        "rollouts.add_policy",
         "fleet.add_firmwarebundle",
         "fleet.add_firmwareimage",
     ),

@@ -37,6 +37,11 @@ class NewRolloutSerializer(StrictSerializer):
     plan = serializers.DictField(
         required=False, help_text="follows $defs/plan of the policy schema; defaults are filled in"
     )
+    policy = serializers.PrimaryKeyRelatedField(
+        queryset=Policy.objects.all(),
+        required=False,
+        help_text="what the plan leaves out is copied from this policy",
+    )
     mode = serializers.ChoiceField(Rollout.Mode.choices, required=False)
     seed = serializers.IntegerField(min_value=0, max_value=2**62, required=False)
 
@@ -104,6 +109,13 @@ class PolicySerializer(StrictModelSerializer):
     class Meta:
         model = Policy
         fields = "__all__"
+
+
+class NewPolicySerializer(StrictSerializer):
+    """The next version of a named policy."""
+
+    name = serializers.CharField(max_length=100)
+    document = serializers.DictField(help_text="follows $defs/plan of the policy schema")
 
 
 class OrderSerializer(StrictModelSerializer):

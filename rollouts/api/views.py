@@ -28,6 +28,7 @@ from rollouts.api.serializers import (
     DecisionSerializer,
     EvaluationSerializer,
     NeedsReasonSerializer,
+    NewPolicySerializer,
     NewRolloutSerializer,
     OrderSerializer,
     PlainSerializer,
@@ -260,3 +261,13 @@ class PolicyViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
     queryset = Policy.objects.select_related("author")
     serializer_class = PolicySerializer
     filterset_class = filters.PolicyFilter
+
+    @extend_schema(request=NewPolicySerializer, responses={201: PolicySerializer})
+    def create(self, request: Request) -> Response:
+        """Store the next version of a policy; the same document again is the same version."""
+        body = NewPolicySerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        policy = services.save_policy(
+            author=person(request), now=clock.now(), **body.validated_data
+        )
+        return Response(PolicySerializer(policy).data, status=HTTP_201_CREATED)

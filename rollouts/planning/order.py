@@ -321,12 +321,19 @@ def plan_digest(document: Mapping[str, Any], rows: Iterable[Assigned]) -> str:
         [row.stratum, row.position, row.unit, *sorted(row.machines), row.planned_wave]
         for row in rows
     )
+    return document_digest({"format": "plan 1", "document": document, "members": members})
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 over the canonical JSON of a document: the order of its keys does not matter.
+
+    Examples
+    --------
+    >>> document_digest({"a": 1, "b": 2}) == document_digest({"b": 2, "a": 1})
+    True
+    """
     text = json.dumps(
-        {"format": "plan 1", "document": document, "members": members},
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -14,7 +14,7 @@ from rollouts.services.orders import (
     start,
     triage,
 )
-from rollouts.services.plans import approve, create_draft, deny, submit
+from rollouts.services.plans import approve, create_draft, deny, save_policy, submit
 
 __all__ = [
     "acknowledge",
@@ -29,6 +29,7 @@ __all__ = [
     "pause",
     "resume",
     "roll_back",
+    "save_policy",
     "skip_wave",
     "start",
     "submit",

@@ -17,7 +17,7 @@ from rollouts import planning, policies
 from rollouts.analysis.policy import Metric
 from rollouts.errors import PlanRefused, SamePerson
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, next_status
-from rollouts.models import Assignment, Attempt, Order, Rollout, Wave
+from rollouts.models import Assignment, Attempt, Order, Policy, Rollout, Wave
 from rollouts.services.forecast import forecast, wave_alphas
 from rollouts.services.records import move, record_order
 
@@ -31,6 +31,7 @@ _HOLDS_MACHINES = (
     Status.APPROVED,
     Status.RUNNING,
     Status.PAUSED,
+    Status.HALTED,
     Status.ROLLING_BACK,
 )
 
@@ -46,12 +47,14 @@ def create_draft(
     now: datetime,
     seed: int | None = None,
     mode: str | None = None,
+    policy: Policy | None = None,
 ) -> Rollout:
     """Write a plan down; nothing is drawn or frozen before it is submitted.
 
-    `document` follows `$defs/plan` of `policy.schema.json`; its defaults are filled in here, so
-    that the draft shows everything that will be judged. The seed is drawn once and kept: the
-    same draft always yields the same random order.
+    `document` follows `$defs/plan` of `policy.schema.json`; what it leaves out comes from the
+    policy, then from the schema's defaults, so that the draft shows everything that will be
+    judged. The seed is drawn once and kept: the same draft always yields the same random order.
+    Where neither says a mode, a site's first rollout only advises to widen.
 
     Raises
     ------
@@ -60,17 +63,60 @@ def create_draft(
     SelectorError
         If the selector is empty, malformed, or names what does not exist.
     """
-    plan = policies.plan_from({**document, "selector": selector})
+    wanted = {**(policy.document if policy else {}), **document, "selector": selector}
     if mode is not None:
-        plan["mode"] = mode
-    fleet_selectors.machines_matching(selector)
+        wanted["mode"] = mode
+    if "mode" not in wanted and _is_first_of_a_site(selector):
+        wanted["mode"] = Rollout.Mode.ADVISE.value
+    plan = policies.plan_from(wanted)
     return Rollout.objects.create(
         name=name,
         bundle=bundle,
         selector=selector,
         mode=plan["mode"],
+        policy=policy,
         plan=plan,
         seed=secrets.randbits(62) if seed is None else seed,
+        author=author,
+        created_at=now,
+    )
+
+
+def _is_first_of_a_site(selector: str) -> bool:
+    """Tell whether some site of the selected machines has never seen a rollout completed."""
+    sites = fleet_selectors.machines_matching(selector).values_list("site", flat=True).distinct()
+    seen = Assignment.objects.filter(
+        rollout__status=Status.COMPLETED,
+        rollout__kind=Rollout.Kind.UPDATE,
+        machine__site__in=sites,
+    )
+    known = set(seen.values_list("machine__site", flat=True).distinct())
+    return not set(sites) <= known
+
+
+@transaction.atomic
+def save_policy(
+    *, name: str, document: Mapping[str, Any], author: User | None, now: datetime
+) -> Policy:
+    """Store the next version of a named policy; a version never changes, plans copy it.
+
+    Saving what the newest version says already returns that version.
+
+    Raises
+    ------
+    PolicyRefused
+        If the document breaks the schema; every breach is listed.
+    """
+    policies.plan_from(dict(document))
+    digest = planning.document_digest(document)
+    newest = Policy.objects.select_for_update().filter(name=name).order_by("-version").first()
+    if newest is not None and newest.digest == digest:
+        return newest
+    return Policy.objects.create(
+        name=name,
+        version=newest.version + 1 if newest else 1,
+        document=dict(document),
+        digest=digest,
         author=author,
         created_at=now,
     )

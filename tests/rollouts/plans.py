@@ -51,7 +51,7 @@ def started(
         name="update",
         bundle=bundle_of(*kinds),
         selector="platform=dgx-h100",
-        document=document(**changes),
+        document={"mode": "automatic", **document(**changes)},
         author=author,
         now=NOW,
         seed=7,

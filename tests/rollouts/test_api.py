@@ -448,3 +448,27 @@ def test_the_documentation_page_has_no_script_of_its_own(client):
 
     assert "swagger-ui" in page
     assert not [part for part in page.split("<script")[1:] if "src=" not in part.split(">")[0]]
+
+
+def test_an_operator_stores_a_policy_and_a_plan_copies_it():
+    client = client_of("operator")
+
+    stored = client.post(
+        "/api/v1/policies", {"name": "strict", "document": {"alpha": 0.02}}, format="json"
+    )
+    refused = client.post(
+        "/api/v1/policies", {"name": "typo", "document": {"alhpa": 0.02}}, format="json"
+    )
+
+    assert stored.status_code == 201
+    assert (stored.data["name"], stored.data["version"]) == ("strict", 1)
+    assert refused.status_code == 400
+    assert "alhpa" in str(refused.data)
+
+
+def test_a_viewer_stores_no_policy():
+    body = {"name": "strict", "document": {"alpha": 0.02}}
+
+    answer = client_of("viewer").post("/api/v1/policies", body, format="json")
+
+    assert answer.status_code == 403

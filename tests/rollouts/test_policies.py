@@ -289,3 +289,17 @@ def test_any_value_in_any_field_is_accepted_or_refused_never_a_crash(value, fiel
         policy_from({field: value})
     except PolicyRefused as refusal:
         assert refusal.reasons  # noqa: PT017 - either outcome is right, a crash is not
+
+
+def test_a_plan_s_default_fault_families_are_the_shipped_hard_and_soft_signatures():
+    table = Path(__file__).parents[2] / "fleet" / "data" / "signatures.json"
+    shipped = json.loads(table.read_text(encoding="utf-8"))
+    by_kind = {
+        kind: {row["name"] for row in shipped if row["kind"] == kind} for kind in ("hard", "soft")
+    }
+
+    policy = policy_from({}, kind=Kind.PLAN)
+
+    families = {g.name: set(g.signatures) for g in policy.guardrails if g.metric is Metric.FAULTS}
+    assert families == {"faults:hard": by_kind["hard"], "faults:soft": by_kind["soft"]}
+    assert {g.required for g in policy.guardrails if g.metric is Metric.FAULTS} == {None}

@@ -1,0 +1,80 @@
+"""Writing plans down: policies that plans copy, and the mode of a site's first rollout."""
+
+import pytest
+
+from fleet.models import FirmwareBundle
+from rollouts import services
+from rollouts.errors import PolicyRefused
+from rollouts.models import Policy, Rollout
+from tests.factories import NOW, make_machines, make_user
+from tests.rollouts.plans import bundle_of, document
+
+pytestmark = pytest.mark.django_db
+
+
+def draft(name: str = "update", **fields: object) -> Rollout:
+    wanted = {"document": document(), "author": make_user(), **fields}
+    bundle = FirmwareBundle.objects.first() or bundle_of("bmc")
+    return services.create_draft(
+        name=name, bundle=bundle, selector="platform=dgx-h100", now=NOW, **wanted
+    )
+
+
+def test_a_policy_gets_its_next_version_when_it_says_something_new():
+    ann = make_user()
+    strict = {"alpha": 0.02}
+
+    first = services.save_policy(name="strict", document=strict, author=ann, now=NOW)
+    again = services.save_policy(name="strict", document=dict(strict), author=ann, now=NOW)
+    other = services.save_policy(name="strict", document={"alpha": 0.01}, author=ann, now=NOW)
+
+    assert again == first
+    assert [policy.version for policy in (first, other)] == [1, 2]
+    assert Policy.objects.get(pk=first.pk).document == strict
+
+
+def test_a_policy_that_breaks_the_schema_is_not_stored():
+    with pytest.raises(PolicyRefused, match="alhpa"):
+        services.save_policy(name="typo", document={"alhpa": 1}, author=None, now=NOW)
+
+    assert not Policy.objects.exists()
+
+
+def test_a_plan_copies_its_policy_and_its_own_words_win():
+    make_machines(20)
+    strict = services.save_policy(
+        name="strict", document={"alpha": 0.02, "beta": 0.01}, author=None, now=NOW
+    )
+
+    rollout = draft(policy=strict, document={**document(), "beta": 0.03})
+
+    assert rollout.policy == strict
+    assert (rollout.plan["alpha"], rollout.plan["beta"]) == (0.02, 0.03)
+
+
+def test_the_first_rollout_of_a_site_only_advises_to_widen():
+    make_machines(20, site="ams")
+    first = draft("first")
+    first.assignments.model.objects.create(
+        rollout=first,
+        machine_id=make_machines(1, site="ams")[0].pk,
+        machine_name="x",
+        unit="x",
+        stratum="all",
+        position=0,
+        planned_wave=1,
+    )
+    Rollout.objects.filter(pk=first.pk).update(status="completed", plan_digest="d")
+
+    second = draft("second")
+    make_machines(20, site="fra")
+    third = draft("third")
+
+    assert [first.mode, second.mode, third.mode] == ["advise", "automatic", "advise"]
+
+
+def test_a_mode_that_is_named_is_kept():
+    make_machines(20)
+
+    assert draft("named", mode="automatic").mode == "automatic"
+    assert draft("written", document=document(mode="observe")).mode == "observe"
