@@ -160,10 +160,6 @@ class Parameters:
         """Mean events a machine-day, shocks and bursts left out."""
         return sum(item.per_machine_day for item in self.signatures)
 
-    def with_effects(self, *effects: Effect) -> Self:
-        """Return the same fleet with these effects instead of its own."""
-        return replace(self, effects=effects)
-
     def as_document(self) -> dict[str, Any]:
         """Return JSON's own types, for storing."""
         return _plain(asdict(self))

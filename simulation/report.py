@@ -17,7 +17,7 @@ from rollouts.models import Rollout, Wave
 from simulation.demo import ended_as_it_should
 from simulation.scenario import HEALTHY_RATES
 
-#: The z bound of a window's last checkpoint with an extension (decision engine 1.8).
+#: The z bound of a window's last checkpoint with an extension (docs/statistics.md).
 LAST_BOUND = 1.936
 PLAIN_WIDTH = 400  # wider than any line, so that nothing is wrapped or cut in a pipe
 COLOURS = {

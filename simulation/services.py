@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from fleet import services as fleet_services
 from simulation.adapters import model_of
-from simulation.fleet_model import FleetModel, MachineFacts
+from simulation.fleet_model import MachineFacts
 from simulation.models import VirtualFleet, VirtualMachine
 from simulation.parameters import Parameters
 
@@ -38,13 +38,6 @@ def create_fleet(
         [_virtual(fleet, facts, ids[facts.name]) for facts in model.machines], batch_size=500
     )
     return fleet
-
-
-def change_parameters(fleet: VirtualFleet, parameters: Parameters) -> FleetModel:
-    """Change the truth of a fleet, such as the effects of a firmware that is yet to come."""
-    fleet.parameters = parameters.as_document()
-    fleet.save(update_fields=["parameters"])
-    return model_of(fleet)
 
 
 def _row(facts: MachineFacts) -> dict[str, object]:

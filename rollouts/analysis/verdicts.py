@@ -107,7 +107,7 @@ class Recommendation:
 class LookEvaluation:
     """All guardrails at one look and the decision that follows.
 
-    `elapsed` is f of decision-engine 1.1, the elapsed share of the planned window (above 1 in
+    `elapsed` is f, the elapsed share of the planned window (above 1 in
     the extension). `scores` maps a score's name to its label-blind, quantised integer vector
     (one entry per unit), enough to replay the crossing rule to the same integers.
     """
