@@ -40,6 +40,8 @@ class Direction(StrEnum):
 KAYENTA_CONFIDENCE = 0.98
 KAYENTA_TOLERANCE = 0.25
 KAYENTA_ROOT_TOLERANCE = 1e-4
+KAYENTA_LEAST_POINTS = 12
+"""Its guides ask for long series (50 values); with two or three it halts on mere order."""
 
 
 def shifted_rank_z(shift: float, *, experiment: Floats, control: Floats) -> float:
@@ -144,9 +146,9 @@ def _may_differ(
 
 
 def kayenta_halt(experiment: Floats, control: Floats, *, direction: Direction) -> int | None:
-    """First look at which the metric is not Pass; look k has seen the first k hourly values."""
+    """First look, from the twelfth on, that is not Pass; look k has seen k hourly values."""
     bad = Class.HIGH if direction is Direction.INCREASE else Class.LOW
-    for look in range(2, experiment.size + 1):
+    for look in range(KAYENTA_LEAST_POINTS, experiment.size + 1):
         a, b = experiment[:look], control[:look]
         a, b = a[np.isfinite(a)], b[np.isfinite(b)]
         if kayenta_class(a, b, direction=direction) is bad:
