@@ -335,7 +335,7 @@ def fault_limits(wave: Wave, *, replication: int, resamples: int) -> dict[str, i
 def _episode_days(wave: Wave) -> Ints:
     """De-duplicated episodes per unit at every look, as the halting score counts them."""
     samples = wave.samples
-    as_of = np.arange(1, wave.cell.hours + 1) * HOUR
+    as_of = np.arange(1, wave.cell.hours + 1).astype(np.float64) * HOUR
     every = episodes(family_events(samples, patterns=("fault",)), gap_seconds=900.0)
     counted = first_of_day(since_clock(every, samples))
     return counts_at(

@@ -501,8 +501,8 @@ def _observations(speed: Floats) -> ObservationRows:
     hour, machine = np.nonzero(np.isfinite(speed).T)
     return ObservationRows(
         machine=machine,
-        start_seconds=hour * HOUR,
-        end_seconds=(hour + 1) * HOUR,
+        start_seconds=HOUR * hour.astype(np.float64),
+        end_seconds=HOUR * (hour + 1).astype(np.float64),
         in_service_seconds=np.full(hour.size, HOUR),
         throughput=speed[machine, hour],
         workload=np.zeros(hour.size, dtype=np.int64),
