@@ -31,11 +31,15 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """One image to install: the component's kind, the wanted version, and how it activates."""
+    """One image to install: the component's kind, the wanted version, and how it activates.
+
+    `slot` names one part of the kind; empty means all of them.
+    """
 
     kind: str
     version: str
     activation: str = "reboot"
+    slot: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from fleet import services as fleet
 from fleet.adapters import Phase, Progress, Reading
 from fleet.errors import StaleMachine
 from fleet.leases import LEASE
+from fleet.models import FirmwareRecord
 from fleet.versions import is_same
 from rollouts import headroom
 from rollouts.errors import StaleRollout
@@ -358,7 +359,34 @@ def _remember_versions(attempt: Attempt, readings: Sequence[Reading], *, now: da
     fleet.record_readings(attempt.machine, readings, now=now, evidence={"attempt": attempt.pk})
     Assignment.objects.filter(
         rollout=attempt.rollout, machine=attempt.machine, previous_versions={}
-    ).update(previous_versions={r.kind: r.version for r in readings if r.stage == "active"})
+    ).update(previous_versions=_versions_by_part(readings))
+
+
+def _versions_by_part(readings: Sequence[Reading]) -> dict[str, str]:
+    """Return the active version per kind, or per `kind/slot` where a kind's parts differ.
+
+    What witnesses dispute is left out: nobody knows what to go back to.
+
+    Examples
+    --------
+    >>> nic = [Reading("nic", slot, version, "bmc", "b1") for slot, version in ("a1", "b2")]
+    >>> _versions_by_part([*nic, Reading("bmc", "", "7", "bmc", "b1")])
+    {'nic/a': '1', 'nic/b': '2', 'bmc': '7'}
+    """
+    seen: dict[str, dict[str, set[str]]] = {}
+    for reading in readings:
+        if reading.stage == FirmwareRecord.Stage.ACTIVE:
+            slots = seen.setdefault(reading.kind, {})
+            slots.setdefault(reading.slot, set()).add(reading.version)
+    versions = {}
+    for kind, slots in seen.items():
+        if len({version for told in slots.values() for version in told}) == 1:
+            versions[kind] = next(iter(next(iter(slots.values()))))
+            continue
+        for slot, told in slots.items():
+            if len(told) == 1:
+                versions[f"{kind}/{slot}" if slot else kind] = next(iter(told))
+    return versions
 
 
 def _stage(attempt: Attempt, now: datetime) -> bool:
@@ -547,10 +575,18 @@ def _wrong_versions(attempt: Attempt, readings: Sequence[Reading]) -> list[str]:
     wrong = []
     for target in attempt.targets:
         kind, wanted = target["kind"], target["version"]
-        seen = {r.version for r in readings if r.kind == kind and r.stage == "active"}
+        slot = target.get("slot", "")
+        seen = {
+            reading.version
+            for reading in readings
+            if reading.kind == kind
+            and reading.stage == FirmwareRecord.Stage.ACTIVE
+            and slot in ("", reading.slot)
+        }
         if not seen or not all(is_same(one, wanted, scheme=schemes[kind]) for one in seen):
             shown = " and ".join(sorted(seen)) or "nothing readable"
-            wrong.append(f"{target['kind']} {shown} instead of {target['version']}")
+            part = f"{kind} {slot}" if slot else kind
+            wrong.append(f"{part} {shown} instead of {wanted}")
     return wrong
 
 

@@ -34,7 +34,7 @@ from rollouts.services.past import Past, read_past
 
 #: Share of machines that count as silent in a fleet whose telemetry works.
 SILENT_SHARE = 0.02
-#: In these a tested effect is a ratio; in the others a share.
+#: In these an effect is a ratio; in the others a share.
 _RATIOS = (Metric.FAULTS, Metric.RECOVERY_TIME)
 
 
@@ -236,24 +236,33 @@ def _shown(
     }
 
 
-def _effect(guardrail: Guardrail, value: float | None) -> str:
-    if value is None or not math.isfinite(value):
+def _effect(guardrail: Guardrail, *values: float | None) -> str:
+    """Return effects in the metric's own unit, named once; `–` stands for one that is not met."""
+    if not any(value is not None and math.isfinite(value) for value in values):
         return "nothing"
-    if guardrail.metric in _RATIOS:
-        return f"× {value:.1f}" if value < 10 else f"× {value:.0f}"
-    sign = "−" if guardrail.metric is Metric.THROUGHPUT else "+"
-    unit = " %" if guardrail.metric is Metric.THROUGHPUT else " points"
-    if guardrail.metric is Metric.NOVEL_SIGNATURES:
-        sign, unit = "", " % of canaries"
-    return f"{sign}{100 * value:.1f}{unit}"
+    is_ratio = guardrail.metric in _RATIOS
+    before, after = _UNITS.get(guardrail.metric, ("+", " points"))
+    figures = [
+        "–"
+        if value is None or not math.isfinite(value)
+        else f"{value if is_ratio else 100 * value:.1f}"
+        for value in values
+    ]
+    return f"{before}{' / '.join(figures)}{after}"
+
+
+_UNITS = {
+    Metric.FAULTS: ("× ", ""),
+    Metric.RECOVERY_TIME: ("× ", ""),
+    Metric.THROUGHPUT: ("−", " %"),
+    Metric.NOVEL_SIGNATURES: ("", " % of canaries"),
+}
 
 
 def _halts_on_words(guardrail: Guardrail, found: Outlook | None) -> str:
     if not guardrail.halt:
         return "only reports"
-    if found is None:
-        return "not forecast"
-    return " / ".join(_effect(guardrail, effect) for effect in found.halts_on)
+    return "not forecast" if found is None else _effect(guardrail, *found.halts_on)
 
 
 def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str:
@@ -263,13 +272,16 @@ def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str
         return f"unknown: {_unknown(guardrail, past)}"
     if found.hours_to_widen is not None:
         return f"shown after about {found.hours_to_widen:.0f} h ({found.chance or 0:.0%})"
-    lacks = []
-    if found.more_canaries is not None:
-        lacks.append(f"{found.more_canaries} more canaries")
-    if found.more_hours is not None:
-        lacks.append(f"{found.more_hours:.0f} more hours")
-    needs = " or ".join(lacks) or "more machines than half of the untreated, and over a year"
-    return f"cannot be decided ({found.chance or 0:.0%}): needs {needs}"
+    lacks = [
+        f"{number:.0f} more {one if round(number) == 1 else many}"
+        for number, one, many in (
+            (found.more_canaries, "canary", "canaries"),
+            (found.more_hours, "hour", "hours"),
+        )
+        if number is not None
+    ]
+    chance = f"cannot be decided ({found.chance or 0:.0%})"
+    return f"{chance}: needs {' or '.join(lacks)}" if lacks else f"{chance} in this population"
 
 
 def _unknown(guardrail: Guardrail, past: Past) -> str:

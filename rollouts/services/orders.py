@@ -5,6 +5,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
+from django.utils import timezone
 
 from fleet.models import BundleStatus
 from rollouts import selectors
@@ -19,7 +20,7 @@ from rollouts.lifecycle import (
     WaveTrigger,
     next_status,
 )
-from rollouts.models import Attempt, Decision, Order, Rollout, Wave
+from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
 from rollouts.services.attempts import call_off_waiting
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.waves import (
@@ -281,9 +282,15 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
     accepted = Attempt.Triage.values
     if outcome not in accepted:
         raise PlanRefused([f"unknown outcome {outcome!r}; accepted: {', '.join(accepted)}"])
-    Attempt.objects.filter(pk=attempt.pk, triage="").update(
-        triage=outcome, detail=f"{attempt.detail}; triaged by {actor}"[:300]
-    )
+    if Attempt.objects.filter(pk=attempt.pk, triage="").update(triage=outcome):
+        AttemptEvent.objects.create(
+            attempt=attempt,
+            old_status=attempt.status,
+            new_status=attempt.status,
+            detail=f"triaged as {outcome} by {actor}",
+            at=now,
+            recorded_at=timezone.now(),
+        )
     attempt.refresh_from_db()
     _wake(attempt.rollout, now)
 

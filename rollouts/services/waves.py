@@ -1,6 +1,6 @@
 """What a wave does: freeze its roster, install block by block, settle, widen, hold, go back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -146,12 +146,21 @@ def _previous_versions(
     )
     return {
         machine: [
-            {**image, "version": versions[image["kind"]]}
+            {**image, "slot": slot, "version": version}
             for image in images
-            if versions.get(image["kind"], image["version"]) != image["version"]
+            for slot, version in _parts(image["kind"], versions)
+            if version != image["version"]
         ]
         for machine, versions in before
     }
+
+
+def _parts(kind: str, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield slot and version of a kind's parts; an empty slot stands for all of them."""
+    for part, version in versions.items():
+        name, _, slot = part.partition("/")
+        if name == kind:
+            yield slot, version
 
 
 @transaction.atomic

@@ -50,7 +50,10 @@ class FakeFleet:
         self.flashed.append(machine)
         taken = {"half": list(targets)[:1], "lie": [], "fail": [], "vanish": []}
         for target in taken.get(self.of(machine), list(targets)):
-            self.versions[machine][target.kind] = target.version
+            for part in self.versions[machine]:
+                kind, _, slot = part.partition("/")
+                if kind == target.kind and target.slot in ("", slot):
+                    self.versions[machine][part] = target.version
         if self.of(machine) != "no_boot":
             self.boots[machine] += 1
 
@@ -65,13 +68,13 @@ class FakeFleet:
         boot = f"{machine}-boot-{self.boots[machine]}"
         return [
             Reading(
-                kind=kind,
-                slot="",
+                kind=part.partition("/")[0],
+                slot=part.partition("/")[2],
                 version=self.spelling.get(version, version),
                 witness="bmc",
                 boot_id=boot,
             )
-            for kind, version in self.versions[machine].items()
+            for part, version in self.versions[machine].items()
         ]
 
     # --- scheduler

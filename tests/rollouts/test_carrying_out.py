@@ -398,3 +398,38 @@ def test_a_version_that_is_spelt_another_way_is_the_one_that_was_wanted(
     driver.run(rollout, hours=6)
 
     assert set(Attempt.objects.values_list("status", flat=True)) == {"succeeded"}
+
+
+def test_a_roll_back_returns_every_part_of_a_kind_to_its_own_version(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, kinds=("nic",), on_halt={"succeeded": "roll_back"})
+    two = planned(rollout)[0]
+    fake_fleet.versions[two] = {"nic/1": OLD, "nic/2": "1.1"}
+    driver.run(rollout, hours=12)
+    assert fake_fleet.versions[two] == {"nic/1": NEW, "nic/2": NEW}
+
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, until="rolled_back")
+
+    assert fake_fleet.versions[two] == {"nic/1": OLD, "nic/2": "1.1"}
+    back = Attempt.objects.get(rollout__parent=rollout, machine__name=two)
+    assert {(target["slot"], target["version"]) for target in back.targets} == {
+        ("1", OLD),
+        ("2", "1.1"),
+    }
+
+
+def test_triage_is_a_record_of_its_own(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(fake_fleet, batch_size=1)
+    driver.settle()
+    lost = Attempt.objects.get()
+    fake_fleet.behaviour[lost.machine.name] = "vanish"
+    driver.run(rollout, hours=6)
+    lost.refresh_from_db()
+
+    for _ in range(2):
+        services.triage(lost, outcome="recovered", actor="ann", now=driver.now)
+
+    told = lost.events.filter(detail__startswith="triaged")
+    assert [event.detail for event in told] == ["triaged as recovered by ann"]

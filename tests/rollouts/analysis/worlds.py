@@ -162,7 +162,7 @@ def installs(outcomes: Sequence[str]) -> AttemptRows:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A fleet with the field's nuisances, in the shape of the fleet model (simulation/fleet_model.py).
+    """A fleet with the field's nuisances, drawn like the virtual fleet.
 
     Four canaries and sixteen controls per job; jobs are strata. Machines differ (gamma, shape
     2), some are lemons, every fault may bring a burst, shocks hit whole jobs.
