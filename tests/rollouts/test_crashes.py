@@ -229,7 +229,7 @@ def test_an_adapter_that_goes_on_raising_ends_its_attempt_at_the_deadline_only(
     for call, machine in names.items():
         flaky.broken[call, machine] = [ConnectionError("bmc:secret@10.0.0.1")]
 
-    driver.run(rollout, hours=3)
+    driver.run(rollout, hours=2.2)
 
     status = dict(rollout.attempts.values_list("machine__name", "status"))
     assert {call: status[name] for call, name in names.items()} == {

@@ -13,7 +13,7 @@ from tests.scenarios.world import World, WorldDriver
 pytestmark = pytest.mark.django_db
 
 PLAN = {
-    "waves": [{"count": 24, "window_hours": 48}],
+    "waves": [{"count": 20, "window_hours": 48}],
     "guardrails": [
         {"metric": "faults", "signatures": ["xid.*"], "margin_ratio": 2.0, "required": True},
         {"metric": "install", "required": True},
@@ -28,7 +28,7 @@ def test_a_bundle_that_multiplies_faults_is_halted_and_rolled_back(
 ) -> None:
     world = World(fake_fleet, faults_per_hour=0.02, factor=8.0)
     driver = WorldDriver(monkeypatch, world)
-    rollout = started(fake_fleet, machines=72, **PLAN)
+    rollout = started(fake_fleet, machines=60, **PLAN)
 
     driver.run(rollout, until="rolled_back", hours=96)
 
@@ -36,20 +36,6 @@ def test_a_bundle_that_multiplies_faults_is_halted_and_rolled_back(
     halt = Decision.objects.get(kind="halt")
     assert (halt.reason_code, halt.evaluation is not None) == ("harmful", True)
     assert "faults" in halt.reason
-    assert selectors.machines_exposed(rollout) == 24
-    assert sorted(Counter(fake_fleet.flashed).values()) == [2] * 24
+    assert selectors.machines_exposed(rollout) == 20
+    assert sorted(Counter(fake_fleet.flashed).values()) == [2] * 20
     assert {versions["bmc"] for versions in fake_fleet.versions.values()} == {OLD}
-
-
-def test_a_sound_bundle_with_the_same_faults_is_not_halted(
-    fake_fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(fake_fleet, faults_per_hour=0.02, factor=1.0)
-    driver = WorldDriver(monkeypatch, world)
-    rollout = started(fake_fleet, machines=72, **PLAN)
-
-    driver.run(rollout, hours=40)
-
-    assert rollout.status == "running"
-    assert not Decision.objects.filter(kind="halt").exists()
-    assert max(Counter(fake_fleet.flashed).values()) == 1
