@@ -39,6 +39,7 @@ EXCESS_RATE_RATIOS = tuple(float(x) for x in np.geomspace(1.1, 20.0, 30).round(2
 
 _LONGEST_DAYS = 3650.0
 _STEPS = 48
+_FIXED_POINT_STEPS = 5
 _FURTHEST_EXTRAPOLATION = 2.0
 
 
@@ -396,9 +397,11 @@ def fault_halt_power(
 
     Notes
     -----
-    The score counts machine-days with an episode. Given those of both arms, the
-    canaries' are taken as binomial; where the same machines are hit again and
-    again, counts are divided by their variance inflation. A sequential test
+    The score counts machine-days with an episode. Two approximations, both cautious,
+    of which the larger serves: the canaries' part given the total as binomial, and
+    their count given the controls', which holds up where nearly every canary-day has
+    an episode. Where the same machines are hit again and again, counts or
+    machine-days are divided by their variance inflation. A sequential test
     that has spent `alpha` by then finds the harm about as often, and earlier.
     Prototype (lemons, 3 days, alpha .05, 64 canaries, 256 controls, .05 faults
     per day) at RR 2 / 3: 47 / 86 %; this formula: 43 / 84 %.
@@ -439,14 +442,52 @@ def _halt_power(
     if hit <= 0:
         return np.zeros(days.size)
     canary_hit = 1 - history.generating(0.0, days=rate_ratio)
-    total = days * (canary_hit * n_canary + hit * n_control)
+    inflation = _hit_inflation(history, days=days)[:, None]
+    given_total = _power_given_total(
+        days[:, None] * np.array([canary_hit * n_canary, hit * n_control]),
+        arms=(n_canary, n_control),
+        levels=levels[:, None],
+        inflation=inflation,
+    )
+    given_controls = _power_given_controls(
+        np.rint(days[:, None] * np.array([n_canary, n_control]) / inflation),
+        hits=(canary_hit, hit),
+        levels=levels[:, None],
+    )
+    return np.maximum(given_total, given_controls)
+
+
+def _power_given_total(
+    expected: FloatArray, *, arms: tuple[int, int], levels: FloatArray, inflation: FloatArray
+) -> FloatArray:
+    """Canaries' part of all episode-days taken as binomial; `expected` is (looks, arms)."""
     ranks = (np.arange(32) + 0.5) / 32
-    counts = poisson.ppf(ranks, total[:, None])
-    events = np.rint(counts / _hit_inflation(history, days=days)[:, None])
-    null = n_canary / (n_canary + n_control)
-    true = canary_hit * n_canary / (canary_hit * n_canary + hit * n_control)
-    needed = binom.isf(levels[:, None], events, null)
+    counts = poisson.ppf(ranks, expected.sum(axis=1, keepdims=True))
+    events = np.rint(counts / inflation)
+    true = expected[:, :1] / expected.sum(axis=1, keepdims=True)
+    needed = binom.isf(levels, events, arms[0] / sum(arms))
     return np.asarray(binom.sf(needed, events, true).mean(axis=1), dtype=np.float64)
+
+
+def _power_given_controls(
+    machine_days: FloatArray, *, hits: tuple[float, float], levels: FloatArray
+) -> FloatArray:
+    """Canaries' episode-days against those of the control; `machine_days` is (looks, arms).
+
+    The null count is hypergeometric; both binomials have heavier tails, so the lighter serves.
+    """
+    canary_days, control_days = np.maximum(machine_days, 1.0).T[:, :, None]
+    controls = binom.ppf((np.arange(32) + 0.5) / 32, control_days, hits[1])
+    cells = canary_days + control_days
+    least = np.rint(canary_days * hits[0])
+    for _ in range(_FIXED_POINT_STEPS):  # what crosses counts towards the total
+        total = controls + least
+        least = 1 + np.minimum(
+            binom.isf(levels, total, canary_days / cells),
+            binom.isf(levels, canary_days, np.minimum(total / cells, 1.0)),
+        )
+    found = np.where(levels > 0, binom.sf(least - 1, canary_days, hits[0]), 0.0)
+    return np.asarray(found.mean(axis=1), dtype=np.float64)
 
 
 def _hit_inflation(history: FaultHistory, *, days: FloatArray) -> FloatArray:

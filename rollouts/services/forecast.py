@@ -273,7 +273,7 @@ def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str
     if found.hours_to_widen is not None:
         return f"shown after about {found.hours_to_widen:.0f} h ({found.chance or 0:.0%})"
     lacks = [
-        f"{number:.0f} more {one if round(number) == 1 else many}"
+        f"{math.ceil(number)} more {one if math.ceil(number) == 1 else many}"
         for number, one, many in (
             (found.more_canaries, "canary", "canaries"),
             (found.more_hours, "hour", "hours"),

@@ -340,3 +340,12 @@ def test_fault_power_is_no_larger_than_the_chance_of_any_control_event():
     )
 
     assert 0 < power < 256 * 3e-5
+
+
+def test_a_harm_that_hits_every_canary_every_day_is_found_by_a_handful_of_canaries():
+    # 7 of 7 against a fifth of 335: any level is reached, and there is nothing left to vary.
+    power = fault_halt_power(
+        FaultRate(0.2), n_canary=7, n_control=335, days=1.0, rate_ratio=100.0, alpha=0.001
+    )
+
+    assert power > 0.99
