@@ -132,9 +132,10 @@ def submit(rollout: Rollout, *, actor: User, now: datetime) -> Order:
         With every reason at once.
     """
     next_status(Status(rollout.status), Trigger.SUBMIT)
-    # Held, so that of two plans over the same machines the later one sees the earlier.
-    held = eligible(rollout).select_for_update(of=("self",), no_key=True)
-    machines = list(held.select_related("platform").order_by("name"))
+    # Held, so that of two plans over the same machines the later one sees the earlier; in the
+    # order in which attempts take machines, so that neither waits for the other crosswise.
+    held = eligible(rollout).select_for_update(of=("self",), no_key=True).order_by("pk")
+    machines = sorted(held.select_related("platform"), key=lambda machine: machine.name)
     design = draw(rollout, machines, now=now)
     reasons = _reasons_against(rollout, machines, design)
     if reasons:
