@@ -332,10 +332,33 @@ def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
                 until=cutoff,
                 spacing=spacing,
             )
-            problems.append(here.problem(kind))
+            problems.append(
+                here.problem(kind) or _long_silence(run, until[:, k], kind, since, cutoff, spacing)
+            )
             before, since = until[:, k], cutoff
         found[kind] = tuple(problems)
     return found
+
+
+LONG_SILENCE = 3
+"""Looks, or reports where those are rarer, without a sign of life that make a silence long."""
+
+
+def _long_silence(
+    run: Run, heard: FloatArray, kind: str, since: float, cutoff: float, spacing: float
+) -> str | None:
+    """Whether canaries that went dark for good hide among reports that got lost by chance.
+
+    Reports get lost on both arms, and at a single look that noise can cover a few canaries that
+    have stopped for ever; hardly any healthy machine loses several in a row.
+    """
+    start = cutoff - LONG_SILENCE * max(spacing, cutoff - since)
+    if start < run.first_clock:
+        return None
+    lasting = coverage(
+        run.samples, heard=heard, heard_before=None, since=start, until=cutoff, spacing=spacing
+    )
+    return lasting.differential(kind)
 
 
 def _one_look(

@@ -54,13 +54,24 @@ class Coverage:
         ):
             if heard < LEAST_HEARD_SHARE * due:
                 return f"no data: {heard} of {due} {name} units sent {what} since the look before"
-        if self.p_fewer_canaries < DIFFERENTIAL_P:
-            return (
-                f"no data: canaries fell silent more often than controls "
-                f"({self.heard_canary} of {self.due_canary} against {self.heard_control} "
-                f"of {self.due_control} sent {what})"
-            )
-        return None
+        return self.differential(what)
+
+    def differential(self, what: str) -> str | None:
+        """Why silence is not blind to the arm, or None.
+
+        Examples
+        --------
+        >>> Coverage(60, 64, 256, 256).differential("reports").partition(" (")[0]
+        'no data: canaries fell silent more often than controls'
+        """
+        # Not `>=`: without anybody who owed a report, p is not a number and nothing is wrong.
+        if not self.p_fewer_canaries < DIFFERENTIAL_P:
+            return None
+        return (
+            f"no data: canaries fell silent more often than controls "
+            f"({self.heard_canary} of {self.due_canary} against {self.heard_control} "
+            f"of {self.due_control} sent {what})"
+        )
 
 
 def usable(rows: ObservationRows, *, needs_throughput: bool) -> BoolArray:

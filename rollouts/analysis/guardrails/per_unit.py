@@ -177,7 +177,10 @@ def _lost_figures(run: Run, index: int) -> Figures:
     if rows is None:
         return Figures(np.zeros(run.units), run.present(index), None)
     known = interruptions_at(run, index, for_widening=False)
-    repeated = np.nan_to_num(rows.repeated_seconds, nan=0.0)[is_begun(run, index)]
+    # What had to be repeated is known once the interruption is over, in a replay as well.
+    is_over = rows.recovered_seconds <= run.as_of[index]
+    told = np.where(is_over, np.nan_to_num(rows.repeated_seconds, nan=0.0), 0.0)
+    repeated = told[is_begun(run, index)]
     hours = np.minimum(known.seconds + repeated, CAP_SECONDS) / 3_600.0
     value = np.bincount(known.unit, weights=np.sqrt(hours), minlength=run.units)
     mine = run.is_canary[known.unit]

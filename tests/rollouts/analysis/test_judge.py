@@ -1123,3 +1123,31 @@ def test_labels_are_the_same_for_threads_that_evict_each_other():
         )
 
     assert drawn == drawn[:8] * 4
+
+
+def test_canaries_gone_dark_do_not_hide_among_reports_that_get_lost():
+    # From hour 30 on four of 64 canaries are silent for good, while one report in twenty of
+    # everybody gets lost: at a single look that noise may cover them, and nothing may widen.
+    rows = worlds.reports(even_speeds(64, 256), hours=72)
+    hour = rows.start_seconds / HOUR
+    lost = np.random.default_rng(5).random(hour.size) < 0.05
+    keep = ~lost & ~((rows.machine < 4) & (hour >= 30))
+    kept = worlds.observation_rows(rows.machine[keep], hour[keep], rows.throughput[keep])
+    samples = replace(worlds.world(64, 256, hours=72, observations=kept), interval_seconds=HOUR)
+
+    evaluations = replayed(samples, worlds.policy(replace(THROUGHPUT, margin=0.0101)), number=72)
+
+    later = evaluations[34:]
+    assert set(verdicts(later)) == {Verdict.NO_DATA}
+
+
+def test_repeated_work_is_not_known_before_the_interruption_is_over():
+    # Ten canaries stand for three hours from hour 2 on, and then repeat four hours of work.
+    rows = worlds.recoveries([(machine, 2.0, 180.0) for machine in range(10)], repeated=4 * HOUR)
+    samples = worlds.world(10, 30, hours=8, recoveries=rows)
+
+    evaluations = replayed(samples, worlds.policy(LOST_WORK), number=8)
+
+    lost = [evaluation.guardrails[0].estimate for evaluation in evaluations]
+    assert lost[3] == pytest.approx(2**0.5)  # at hour 4: two hours so far
+    assert lost[5] == pytest.approx(7**0.5)  # at hour 6: three hours, and four repeated
