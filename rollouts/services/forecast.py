@@ -16,6 +16,7 @@ from rollouts import planning, policies
 from rollouts.aggregation import install_baseline
 from rollouts.analysis import outlook as outlooks
 from rollouts.analysis import power, proportions
+from rollouts.analysis.guardrails.interruptions import LEAST_PATHS, LEAST_RECOVERIES
 from rollouts.analysis.outlook import Chances, Outlook, Schedule
 from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
@@ -108,6 +109,8 @@ def _word(
         # Where the policy itself says whether a guardrail is required, nobody asks the planner.
         "decidable": {
             g.name: power.is_decidable(chance.get(g.name, 0.0))
+            and past.interruptions_per_day * spec["window_hours"] / 24 * canaries
+            >= _LEAST_INTERRUPTIONS.get(g.metric, 0)
             for g in policy.guardrails
             if g.required is None
             and (g.name in chance or g.metric in _UNKNOWN_IS_UNDECIDABLE or not controls)
@@ -124,6 +127,8 @@ def _word(
     }
 
 
+#: Interruptions of canaries that have to be expected before such a guardrail is asked for.
+_LEAST_INTERRUPTIONS = {Metric.RECOVERY_TIME: LEAST_RECOVERIES, Metric.SEVERE_PATH: LEAST_PATHS}
 #: Without a period before nothing can be known of these, so they are not asked for.
 _UNKNOWN_IS_UNDECIDABLE = frozenset({Metric.FAULTS, Metric.RECOVERY_TIME, Metric.SEVERE_PATH})
 

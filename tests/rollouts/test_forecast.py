@@ -242,3 +242,34 @@ def test_a_rollout_planned_by_an_earlier_version_shows_no_forecast() -> None:
     rollout.waves.update(forecast={"canaries": 8, "decidable": {}})
 
     assert selectors.forecast_of(rollout) == []
+
+
+def test_paths_are_asked_for_only_where_a_hundred_interruptions_are_expected() -> None:
+    # 1,200 interruptions of 60 machines in ten days: two a machine-day, so 20 canaries expect
+    # 120 in three days and 80 in two.
+    machines = make_machines(60, versions={"bmc": OLD})
+    reports = [
+        *(
+            make_observation_report(
+                machine, start=NOW - timedelta(days=DAYS), end=NOW - timedelta(hours=1)
+            )
+            for machine in machines
+        ),
+        *(
+            make_recovery_report(
+                machine,
+                time=NOW - timedelta(hours=2 + 10 * k, minutes=number),
+                recovered_at=NOW - timedelta(hours=1),
+                path="replica_restarted",
+            )
+            for number, machine in enumerate(machines)
+            for k in range(20)
+        ),
+    ]
+    fleet_services.record(reports, source="test", key="paths", now=NOW)
+    waves = [{"count": 20, "window_hours": hours} for hours in (72, 48)]
+
+    rollout = submitted({"metric": "severe_path", "required": "auto"}, waves=waves)
+
+    enough, too_few = (word(rollout, number)["decidable"]["severe_path"] for number in (1, 2))
+    assert (enough, too_few) == (True, False)
