@@ -19,6 +19,7 @@ def parameters() -> Parameters:
 def plan() -> dict[str, Any]:
     """One judged wave and the rest, by throughput alone."""
     return {
+        "mode": "automatic",
         "guardrails": [{"metric": "throughput"}, {"metric": "install", "required": False}],
         "scope": "machine",
         "strata": ["platform"],
