@@ -204,7 +204,8 @@ def _wait(
             Reason.INCONCLUSIVE, f"window over: {missing or too_early or 'shown too late'}"
         )
     if look.elapsed >= 1 and not plan.is_extended and look.extension_elapsed == 0:
-        return _hold(Reason.EXTENDED, f"window over, extended once: {missing or too_early}")
+        why = missing or too_early or "shown, and not widened yet"
+        return _hold(Reason.EXTENDED, f"window over, extended once: {why}")
     if missing:
         return _hold(Reason.EVIDENCE_OPEN, f"{missing}; {_next_checkpoint(look)}")
     why = too_early or "wave widens at checkpoints only"
