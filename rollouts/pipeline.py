@@ -263,12 +263,23 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
             wave, WaveTrigger.WIDEN, cause=decision, now=now, finished_at=now, next_look_at=None
         )
         return True
+    if selectors.advised_widen(wave) is not None:
+        return False  # it waits for its confirmation, however long that takes
     if decision.reason_code == Reason.EXTENDED and not wave.is_extended:
         waves.extend_window(wave, now=decision.as_of)
-    elif decision.reason_code == Reason.INCONCLUSIVE:
+    elif decision.reason_code == Reason.INCONCLUSIVE or _is_blind_at_the_end(wave, decision):
         move_wave(wave, WaveTrigger.HOLD, cause=decision, now=now, next_look_at=None)
         return True
     return False
+
+
+def _is_blind_at_the_end(wave: Wave, decision: Decision) -> bool:
+    """Tell whether window and extension are over and there still is no data to judge."""
+    return (
+        decision.reason_code == Reason.NO_DATA
+        and wave.extension_end is not None
+        and decision.as_of >= wave.extension_end
+    )
 
 
 @transaction.atomic

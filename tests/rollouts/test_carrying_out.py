@@ -433,3 +433,33 @@ def test_triage_is_a_record_of_its_own(fake_fleet: FakeFleet, driver: Driver) ->
 
     told = lost.events.filter(detail__startswith="triaged")
     assert [event.detail for event in told] == ["triaged as recovered by ann"]
+
+
+def test_a_wave_that_stays_without_data_is_held_at_its_end(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, guardrails=[{"metric": "throughput", "required": True}])
+
+    driver.run(rollout, hours=24 * 7)
+
+    wave = selectors.waves_of(rollout)[0]
+    assert wave.status == "held"
+    last = selectors.standing_decisions(wave).first()
+    assert last.reason_code == "no_data"
+    assert last.as_of == wave.extension_end
+    assert len(fake_fleet.flashed) == 8
+
+
+def test_an_advised_widen_waits_for_its_confirmation(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = started(
+        fake_fleet, machines=140, waves=[{"count": 70, "window_hours": 24}], mode="advise"
+    )
+    driver.run(rollout, hours=24 * 7)
+    wave = selectors.waves_of(rollout)[0]
+    assert wave.status == "observing"
+    assert not wave.is_extended
+
+    services.advance(rollout, actor=make_user(), now=driver.now)
+    driver.run(rollout, until="completed")
+
+    assert rollout.status == "completed"
