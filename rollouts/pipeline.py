@@ -19,7 +19,7 @@ from rollouts.analysis.wave import Look, WavePlan, WaveState
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
-from rollouts.services import attempts, cycles, draw_check, orders, surveillance, waves
+from rollouts.services import cycles, draw_check, orders, starts, surveillance, waves
 from rollouts.services.records import lock, lock_family, move, move_wave
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
@@ -220,7 +220,7 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         waves.progress_install(wave, now=now)
         block = wave.blocks.filter(clock_start=None, started_at__isnull=False).first()
         if block is not None:
-            attempts.start_waiting(block, now=now)
+            starts.start_waiting(block, now=now)
     elif wave.status == WaveStatus.SETTLING:
         waves.settle(wave, now=now)
 

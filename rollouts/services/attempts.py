@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -25,194 +25,19 @@ from fleet.errors import StaleMachine
 from fleet.leases import LEASE
 from fleet.models import FirmwareRecord
 from fleet.versions import is_same
-from rollouts import headroom
 from rollouts.errors import StaleRollout
-from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
-from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
+from rollouts.lifecycle import IN_FLIGHT, AttemptStatus, Status
+from rollouts.models import Assignment, Attempt, Rollout
 from rollouts.services import doors
-from rollouts.services.records import lock, move_attempt, move_attempts
+from rollouts.services.records import lock, minutes_of, move_attempt
 
 logger = logging.getLogger(__name__)
 
 #: Between two looks at a machine that is being worked on (by the clock).
 POLL = timedelta(minutes=1)
-#: Attempts that start before the rollout's lock is given back.
-_MOST_UNDER_ONE_LOCK = 100
 #: Wall time after which a run leaves the rest of its attempts to the next one: a slow machine
 #: must not hold a worker for the sum of its neighbours' time-outs.
 LONGEST_RUN_SECONDS = 20.0
-
-
-# --- queueing and starting -------------------------------------------------------------------
-
-
-@transaction.atomic
-def queue(
-    block: Block,
-    *,
-    targets: Mapping[int, list[dict[str, str]]],
-    kind: Action.Kind,
-    cause: Decision | Order | None,
-    now: datetime,
-) -> int:
-    """Queue one attempt per machine of `targets` (machine id → images in order), once."""
-    rollout = Rollout.objects.get(pk=block.wave.rollout_id)  # its epoch may be higher by now
-    known = set(
-        Attempt.objects.filter(rollout=rollout, block=block).values_list("machine_id", flat=True)
-    )
-    wanted = {machine: (1, images) for machine, images in targets.items() if machine not in known}
-    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
-
-
-def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, now: datetime) -> int:
-    """Queue anew whom the halt of `since` called off: nothing had been written to them."""
-    rollout = Rollout.objects.get(pk=block.wave.rollout_id)
-    off = Attempt.objects.filter(
-        block=block, status=AttemptStatus.CALLED_OFF, finished_at__gte=since
-    ).order_by("number")
-    wanted = {
-        machine: (number + 1, images)
-        for machine, number, images in off.values_list("machine_id", "number", "targets")
-    }
-    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
-    kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
-    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
-
-
-def _create(
-    block: Block,
-    rollout: Rollout,
-    wanted: Mapping[int, tuple[int, list[dict[str, str]]]],
-    *,
-    kind: Action.Kind,
-    cause: Decision | Order | None,
-    now: datetime,
-) -> int:
-    """Create an attempt of that number, with its action, for each machine id."""
-    created = Attempt.objects.bulk_create(
-        [
-            Attempt(
-                rollout=rollout,
-                wave=block.wave,
-                block=block,
-                machine_id=machine,
-                number=number,
-                epoch=rollout.epoch,
-                targets=images,
-                created_at=now,
-                deadline_at=now + _minutes(rollout, "drain_timeout_minutes"),
-            )
-            for machine, (number, images) in wanted.items()
-        ],
-        batch_size=500,
-    )
-    Action.objects.bulk_create(
-        [
-            Action(
-                rollout=rollout,
-                machine_id=attempt.machine_id,
-                attempt=attempt,
-                decision=cause if isinstance(cause, Decision) else None,
-                order=cause if isinstance(cause, Order) else None,
-                kind=kind,
-                at=now,
-                recorded_at=timezone.now(),
-            )
-            for attempt in created
-        ],
-        batch_size=500,
-    )
-    return len(created)
-
-
-def start_waiting(block: Block, *, now: datetime) -> int:
-    """Start as many waiting attempts of a block as the caps allow; return how many started.
-
-    The rollout's row is locked while attempts start and a halt has to change that row, so no
-    attempt gets a start time after a halt has committed. Few start under one lock: a halt waits
-    for no more than those.
-
-    Raises
-    ------
-    StaleRollout
-        If the rollout does not run any more.
-    """
-    total = 0
-    while started := _start_some(block, now=now):
-        total += started
-        if started < _MOST_UNDER_ONE_LOCK:
-            break
-    return total
-
-
-@transaction.atomic
-def _start_some(block: Block, *, now: datetime) -> int:
-    rollout = lock(block.wave.rollout, Status.RUNNING)
-    _give_up_waiting(block, now=now)
-    if Attempt.objects.filter(
-        rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
-    ).exists():
-        return 0  # new starts wait until it is known why a machine did not come back
-    ready = headroom.ready_attempts(block, epoch=rollout.epoch)
-    names = set(headroom.startable(block, ready).start)
-    picked = [attempt for attempt in ready if attempt.machine.name in names]
-    # By machine: two rollouts that want the same machines meet at the first, not crosswise.
-    batch = sorted(picked[:_MOST_UNDER_ONE_LOCK], key=lambda attempt: attempt.machine_id)
-    return sum(_start(attempt, rollout=rollout, now=now) for attempt in batch)
-
-
-def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
-    try:
-        with transaction.atomic():
-            move_attempt(
-                attempt,
-                AttemptStatus.DRAINING,
-                now=now,
-                started_at=attempt.started_at or now,
-                due_at=now,
-                deadline_at=now + _minutes(rollout, "drain_timeout_minutes"),
-            )
-            fleet.move_machine(
-                attempt.machine,
-                machine_lifecycle.Trigger.DRAIN,
-                actor=rollout.actor,
-                now=now,
-                reason=f"attempt {attempt.pk}",
-            )
-    except (IntegrityError, StaleMachine, StaleRollout):
-        return 0  # another rollout or a person was faster; the row says what is next
-    return 1
-
-
-def _give_up_waiting(block: Block, *, now: datetime) -> None:
-    """Call off attempts whose machine never became available before the deadline of waiting.
-
-    They are no failures of the firmware; the machine keeps its arm (intention to treat). A
-    machine that only waits for a cap is not given up.
-    """
-    unavailable = Attempt.objects.filter(
-        block=block,
-        status__in=WAITING,
-        deadline_at__lte=now,
-        machine__may_take_work=False,
-    )
-    for attempt in unavailable.select_related("machine"):
-        move_attempt(
-            attempt,
-            AttemptStatus.CALLED_OFF,
-            now=now,
-            detail=f"machine was {attempt.machine.state} until the deadline",
-            finished_at=now,
-        )
-
-
-def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
-    """Call off every attempt that has not been started; those in flight go to their end."""
-    waiting = Attempt.objects.filter(rollout=rollout, status__in=WAITING)
-    return move_attempts(waiting, AttemptStatus.CALLED_OFF, now=now, detail=detail, finished_at=now)
-
-
-# --- stepping --------------------------------------------------------------------------------
 
 
 def advance(attempt_ids: Sequence[int], *, now: datetime) -> None:
@@ -325,7 +150,7 @@ def _begin_staging(attempt: Attempt, readings: Sequence[Reading], now: datetime)
         AttemptStatus.STAGING,
         now=now,
         boot_id_before=_boot_id(readings),
-        deadline_at=now + _minutes(attempt.rollout, "install_timeout_minutes"),
+        deadline_at=now + minutes_of(attempt.rollout, "install_timeout_minutes"),
         due_at=now,
     )
     return True
@@ -427,7 +252,7 @@ def _activate(attempt: Attempt, now: datetime) -> bool:
             AttemptStatus.AWAITING_REBOOT,
             now=now,
             due_at=now,
-            deadline_at=now + _minutes(attempt.rollout, "return_timeout_minutes"),
+            deadline_at=now + minutes_of(attempt.rollout, "return_timeout_minutes"),
         )
         return True
     if answer.phase is Phase.DONE:
@@ -458,7 +283,7 @@ def _begin_verifying(attempt: Attempt, now: datetime) -> bool:
             now=now,
             readings=0,
             due_at=now,
-            deadline_at=now + _minutes(attempt.rollout, "return_timeout_minutes"),
+            deadline_at=now + minutes_of(attempt.rollout, "return_timeout_minutes"),
         )
     return True
 
@@ -644,7 +469,7 @@ def _return_untouched(
     """Give a drained machine back: nothing was written to it; its release is due at once."""
     rollout = lock(attempt.rollout, *Status)
     began = attempt.started_at or attempt.created_at
-    give_up_at = began + 2 * _minutes(attempt.rollout, "drain_timeout_minutes")
+    give_up_at = began + 2 * minutes_of(attempt.rollout, "drain_timeout_minutes")
     is_over = is_over or now >= give_up_at or not _may_come_back(attempt, rollout)
     move_attempt(
         attempt,
@@ -683,7 +508,3 @@ def _move_machine(
         gate=gate,
         reason=reason or f"attempt {attempt.pk}",
     )
-
-
-def _minutes(rollout: Rollout, key: str) -> timedelta:
-    return timedelta(minutes=rollout.plan[key])

@@ -21,8 +21,8 @@ from rollouts.lifecycle import (
     next_status,
 )
 from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
-from rollouts.services.attempts import call_off_waiting
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
+from rollouts.services.starts import call_off_waiting
 from rollouts.services.waves import (
     extend_window,
     reopen,

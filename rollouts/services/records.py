@@ -1,6 +1,6 @@
 """The only places where a status changes: a conditional update plus the record that explains it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -218,3 +218,8 @@ def move_attempts(
         batch_size=1000,
     )
     return len(rows)
+
+
+def minutes_of(rollout: Rollout, key: str) -> timedelta:
+    """Return a length of time that the plan gives in minutes."""
+    return timedelta(minutes=rollout.plan[key])

@@ -28,8 +28,8 @@ from rollouts.models import (
     Transition,
     Wave,
 )
-from rollouts.services.attempts import call_off_waiting, queue, requeue
 from rollouts.services.records import Cause, lock, move, move_wave
+from rollouts.services.starts import call_off_waiting, queue, requeue
 
 # --- start and install -----------------------------------------------------------------------
 

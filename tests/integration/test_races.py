@@ -18,7 +18,7 @@ from rollouts import pipeline, selectors, services, tasks
 from rollouts.errors import PlanRefused, StaleRollout
 from rollouts.lifecycle import IllegalTransition
 from rollouts.models import Attempt, AttemptEvent, Decision, Evaluation, Rollout, Transition, Wave
-from rollouts.services import attempts, cycles
+from rollouts.services import cycles, starts
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import started
@@ -132,7 +132,7 @@ def test_no_attempt_starts_after_a_halt_has_committed(
         last = AttemptEvent.objects.order_by("-pk").first().pk
 
         at_once(
-            partial(attempts.start_waiting, block, now=driver.now),
+            partial(starts.start_waiting, block, now=driver.now),
             partial(services.halt, Rollout.objects.get(pk=rollout.pk), actor=ann, now=driver.now),
             rng=rng,
         )

@@ -1,0 +1,185 @@
+"""Who is tried next: queue attempts, start them within the caps, call off those that wait."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from fleet import lifecycle as machine_lifecycle
+from fleet import services as fleet
+from fleet.errors import StaleMachine
+from rollouts import headroom
+from rollouts.errors import StaleRollout
+from rollouts.lifecycle import WAITING, AttemptStatus, Status
+from rollouts.models import Action, Attempt, Block, Decision, Order, Rollout
+from rollouts.services.records import lock, minutes_of, move_attempt, move_attempts
+
+#: Attempts that start before the rollout's lock is given back.
+_MOST_UNDER_ONE_LOCK = 100
+
+
+@transaction.atomic
+def queue(
+    block: Block,
+    *,
+    targets: Mapping[int, list[dict[str, str]]],
+    kind: Action.Kind,
+    cause: Decision | Order | None,
+    now: datetime,
+) -> int:
+    """Queue one attempt per machine of `targets` (machine id → images in order), once."""
+    rollout = Rollout.objects.get(pk=block.wave.rollout_id)  # its epoch may be higher by now
+    known = set(
+        Attempt.objects.filter(rollout=rollout, block=block).values_list("machine_id", flat=True)
+    )
+    wanted = {machine: (1, images) for machine, images in targets.items() if machine not in known}
+    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+
+
+def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, now: datetime) -> int:
+    """Queue anew whom the halt of `since` called off: nothing had been written to them."""
+    rollout = Rollout.objects.get(pk=block.wave.rollout_id)
+    off = Attempt.objects.filter(
+        block=block, status=AttemptStatus.CALLED_OFF, finished_at__gte=since
+    ).order_by("number")
+    wanted = {
+        machine: (number + 1, images)
+        for machine, number, images in off.values_list("machine_id", "number", "targets")
+    }
+    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
+    kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
+    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+
+
+def _create(
+    block: Block,
+    rollout: Rollout,
+    wanted: Mapping[int, tuple[int, list[dict[str, str]]]],
+    *,
+    kind: Action.Kind,
+    cause: Decision | Order | None,
+    now: datetime,
+) -> int:
+    """Create an attempt of that number, with its action, for each machine id."""
+    created = Attempt.objects.bulk_create(
+        [
+            Attempt(
+                rollout=rollout,
+                wave=block.wave,
+                block=block,
+                machine_id=machine,
+                number=number,
+                epoch=rollout.epoch,
+                targets=images,
+                created_at=now,
+                deadline_at=now + minutes_of(rollout, "drain_timeout_minutes"),
+            )
+            for machine, (number, images) in wanted.items()
+        ],
+        batch_size=500,
+    )
+    Action.objects.bulk_create(
+        [
+            Action(
+                rollout=rollout,
+                machine_id=attempt.machine_id,
+                attempt=attempt,
+                decision=cause if isinstance(cause, Decision) else None,
+                order=cause if isinstance(cause, Order) else None,
+                kind=kind,
+                at=now,
+                recorded_at=timezone.now(),
+            )
+            for attempt in created
+        ],
+        batch_size=500,
+    )
+    return len(created)
+
+
+def start_waiting(block: Block, *, now: datetime) -> int:
+    """Start as many waiting attempts of a block as the caps allow; return how many started.
+
+    The rollout's row is locked while attempts start and a halt has to change that row, so no
+    attempt gets a start time after a halt has committed. Few start under one lock: a halt waits
+    for no more than those.
+
+    Raises
+    ------
+    StaleRollout
+        If the rollout does not run any more.
+    """
+    total = 0
+    while started := _start_some(block, now=now):
+        total += started
+        if started < _MOST_UNDER_ONE_LOCK:
+            break
+    return total
+
+
+@transaction.atomic
+def _start_some(block: Block, *, now: datetime) -> int:
+    rollout = lock(block.wave.rollout, Status.RUNNING)
+    _give_up_waiting(block, now=now)
+    if Attempt.objects.filter(
+        rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
+    ).exists():
+        return 0  # new starts wait until it is known why a machine did not come back
+    ready = headroom.ready_attempts(block, epoch=rollout.epoch)
+    names = set(headroom.startable(block, ready).start)
+    picked = [attempt for attempt in ready if attempt.machine.name in names]
+    # By machine: two rollouts that want the same machines meet at the first, not crosswise.
+    batch = sorted(picked[:_MOST_UNDER_ONE_LOCK], key=lambda attempt: attempt.machine_id)
+    return sum(_start(attempt, rollout=rollout, now=now) for attempt in batch)
+
+
+def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
+    try:
+        with transaction.atomic():
+            move_attempt(
+                attempt,
+                AttemptStatus.DRAINING,
+                now=now,
+                started_at=attempt.started_at or now,
+                due_at=now,
+                deadline_at=now + minutes_of(rollout, "drain_timeout_minutes"),
+            )
+            fleet.move_machine(
+                attempt.machine,
+                machine_lifecycle.Trigger.DRAIN,
+                actor=rollout.actor,
+                now=now,
+                reason=f"attempt {attempt.pk}",
+            )
+    except (IntegrityError, StaleMachine, StaleRollout):
+        return 0  # another rollout or a person was faster; the row says what is next
+    return 1
+
+
+def _give_up_waiting(block: Block, *, now: datetime) -> None:
+    """Call off attempts whose machine never became available before the deadline of waiting.
+
+    They are no failures of the firmware; the machine keeps its arm (intention to treat). A
+    machine that only waits for a cap is not given up.
+    """
+    unavailable = Attempt.objects.filter(
+        block=block,
+        status__in=WAITING,
+        deadline_at__lte=now,
+        machine__may_take_work=False,
+    )
+    for attempt in unavailable.select_related("machine"):
+        move_attempt(
+            attempt,
+            AttemptStatus.CALLED_OFF,
+            now=now,
+            detail=f"machine was {attempt.machine.state} until the deadline",
+            finished_at=now,
+        )
+
+
+def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:
+    """Call off every attempt that has not been started; those in flight go to their end."""
+    waiting = Attempt.objects.filter(rollout=rollout, status__in=WAITING)
+    return move_attempts(waiting, AttemptStatus.CALLED_OFF, now=now, detail=detail, finished_at=now)
