@@ -355,7 +355,7 @@ def outlook(chances: Chances, schedule: Schedule, *, margin: float | None, halts
     >>> found = outlook(FaultChances(power.FaultRate(0.2, dispersion=0.5)), schedule,
     ...                 margin=2.0, halts=True)
     >>> [round(ratio, 1) for ratio in found.halts_on], round(found.rules_out, 1)
-    ([1.4, 1.7, 1.9], 1.8)
+    ([1.4, 1.7, 1.8], 1.8)
     >>> found.hours_to_widen
     72.0
     """
