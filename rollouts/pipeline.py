@@ -66,8 +66,11 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
 def samples_at(wave: Wave, *, as_of: datetime, now: datetime) -> Samples:
     """Return what is known of the wave at the cutoff, with the time of pauses cut out."""
     samples = aggregation.samples_for(wave, as_of=as_of, arrived_by=now)
-    if selectors.reopened_at(wave) is not None:
-        samples = replace(samples, attempts=None)  # installs before an override were overridden
+    reopened = selectors.reopened_at(wave)
+    if reopened is not None and samples.attempts is not None:
+        # Installs before an override were overridden; those after it count.
+        since = (reopened - samples.origin).total_seconds()
+        samples = replace(samples, attempts=samples.attempts.later_than(since))
     return without_pauses(
         samples,
         [

@@ -227,6 +227,16 @@ class AttemptRows:
         if (np.diff(self.time_seconds) < 0).any():
             raise InvalidSample("AttemptRows must be in order of time")
 
+    def later_than(self, seconds: float) -> "AttemptRows":
+        """The attempts that ended after an instant."""
+        kept = self.time_seconds > seconds
+        return AttemptRows(
+            machine=self.machine[kept],
+            time_seconds=self.time_seconds[kept],
+            outcome=self.outcome[kept],
+            outcomes=self.outcomes,
+        )
+
 
 @dataclass(frozen=True)
 class Samples:

@@ -463,3 +463,22 @@ def test_an_advised_widen_waits_for_its_confirmation(fake_fleet: FakeFleet, driv
     driver.run(rollout, until="completed")
 
     assert rollout.status == "completed"
+
+
+def test_installs_are_judged_after_an_override_by_those_of_all_waves(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    # All 70 installs are in before the halt: none falls into the new window, and together they
+    # still show that installs are not worse.
+    rollout = started(fake_fleet, machines=140, waves=[{"count": 70, "window_hours": 48}])
+    driver.run(rollout, hours=10)
+    ann, bob = make_user("ann"), make_user("bob")
+    services.halt(rollout, actor=ann, reason="x", now=driver.now)
+    rollout.refresh_from_db()
+    services.override(rollout, actor=ann, second_person=bob, reason="no", now=driver.now)
+
+    services.resume(rollout, actor=ann, now=driver.now)
+    driver.run(rollout, until="completed")
+
+    assert rollout.status == "completed"
+    assert selectors.waves_of(rollout)[0].status == "widened"

@@ -54,7 +54,8 @@ class InstallTrack:
     def missing(self, index: int) -> str | None:
         if self.absent is not None:
             return self.absent
-        return None if self._finished(index)[1] else "no data: no install has finished"
+        has_any = self._finished(index)[1] or self._cumulative(index)[1]
+        return None if has_any else "no data: no install has finished"
 
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         """Could installs without a failure, as many as there are, show the limit?"""
