@@ -48,7 +48,7 @@ from django.test import TransactionTestCase  # noqa: E402
 
 from config.celery import app  # noqa: E402
 from fleet import appendonly  # noqa: E402
-from tests.services import worker_process  # noqa: E402
+from tests.services import repeating, servers, worker_process  # noqa: E402
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # speed
 
@@ -131,14 +131,29 @@ def touches_engines(item: pytest.Item) -> bool:
     return bool(asks) or any(item.get_closest_marker(name) for name in ("django_db", "services"))
 
 
+def is_repeat(item: pytest.Item) -> bool:
+    return "tests/services/test_repeat" in item.nodeid
+
+
+@pytest.fixture(scope="session", autouse=True)
+def running_repeat(request: pytest.FixtureRequest) -> Iterator[repeating.Repeat | None]:
+    """Start the repeat with the first test, so that it runs beside all others; None without."""
+    wanted = any(is_repeat(item) for item in request.session.items)
+    if ON_SERVICES or not wanted or servers.missing_engines():
+        yield None
+        return
+    with repeating.running() as repeat:
+        yield repeat
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On services, run what touches them; otherwise run the repeat after everything else."""
+    """On services, run what touches them; otherwise end with the wait for the repeat."""
     if ON_SERVICES:
         left_out = [item for item in items if not touches_engines(item)]
         config.stash[NOT_REPEATED] = len(left_out)
     else:
         left_out = [item for item in items if item.get_closest_marker("services")]
-        items.sort(key=lambda item: "tests/services/test_repeat" in item.nodeid)
+        items.sort(key=is_repeat)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
