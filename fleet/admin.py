@@ -33,6 +33,7 @@ from fleet.models import (
     FirmwareImage,
     FirmwareRecord,
     Heartbeat,
+    Job,
     Machine,
     Observation,
     Platform,
@@ -259,6 +260,13 @@ class CordonAdmin(RecordAdmin):
     list_filter = (("lifted_at", admin.EmptyFieldListFilter),)
     list_select_related = ("machine",)
     search_fields = ("=machine__name", "owner")
+
+
+@admin.register(Job)
+class JobAdmin(RecordAdmin):
+    list_display = ("name", "kind", "owner", "partition", "started_at", "expected_end", "ended_at")
+    list_filter = ("is_running",)
+    search_fields = ("=name", "=owner")
 
 
 @admin.register(StateChange)

@@ -70,6 +70,19 @@ class Report:
     fields: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RunningJob:
+    """One job that runs now, by the scheduler: where, whose, and when it is expected to end."""
+
+    name: str
+    machines: Sequence[str]
+    kind: str = ""
+    owner: str = ""
+    partition: str = ""
+    started_at: datetime | None = None
+    expected_end: datetime | None = None
+
+
 class Installer(Protocol):
     """Writes firmware. `key` names the order: repeating it never flashes twice."""
 

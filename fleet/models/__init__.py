@@ -9,6 +9,7 @@ from fleet.models.firmware import (
     FirmwareRecord,
 )
 from fleet.models.inventory import Component, Machine, Platform, Team
+from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
 from fleet.models.telemetry import (
     CollectorCursor,
@@ -32,6 +33,7 @@ __all__ = [
     "FirmwareImage",
     "FirmwareRecord",
     "Heartbeat",
+    "Job",
     "Machine",
     "Observation",
     "Platform",

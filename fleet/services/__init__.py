@@ -10,6 +10,7 @@ from fleet.services.firmware import (
     withdraw_bundle,
 )
 from fleet.services.inventory import register_machines, register_platform
+from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine
 from fleet.services.telemetry import BatchResult, Refusal, record
 
@@ -24,6 +25,7 @@ __all__ = [
     "lift_cordon",
     "move_machine",
     "record",
+    "record_jobs",
     "record_readings",
     "register_machines",
     "register_platform",
