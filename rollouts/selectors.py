@@ -1,6 +1,6 @@
 """Reads: what is due, what happened, what a page or a client asks for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from fleet import leases
 from fleet.lifecycle import State
-from fleet.models import Machine, StateChange
+from fleet.models import FirmwareBundle, FirmwareImage, Machine, StateChange
+from rollouts import planning
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
     FAILURES,
@@ -177,6 +178,35 @@ def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
         if last is None or key != (last.wave_id, last.kind, last.reason_code):
             changed.append(decision)
     return changed[-limit:]
+
+
+def readiness_of(
+    bundle: FirmwareBundle, versions: Mapping[int, Mapping[str, str]], *, plan: Mapping[str, Any]
+) -> planning.Readiness[int]:
+    """Return which machines the bundle can go onto, and which of them cannot go back from it.
+
+    `versions` maps machine ids to active versions, as `fleet.selectors.versions_now` gives them.
+    """
+    wanted = [place.image for place in bundle.places.select_related("image").order_by("position")]
+    kept = FirmwareImage.objects.filter(kind__in={image.kind for image in wanted})
+    return planning.readiness(
+        versions,
+        bundle=[_image(image) for image in wanted],
+        images=[_image(image) for image in kept],
+        allow_unordered=plan.get("allow_unordered", False),
+    )
+
+
+def _image(image: FirmwareImage) -> planning.Image:
+    return planning.Image(
+        kind=image.kind,
+        version=image.version,
+        scheme=image.scheme,
+        vendor=image.vendor,
+        activation=image.activation,
+        is_downgrade_allowed=image.is_downgrade_allowed,
+        floor_version=image.floor_version,
+    )
 
 
 def purity(wave: Wave) -> float | None:

@@ -17,6 +17,7 @@ from rollouts.planning.order import (
     plan_digest,
     recent_fault_class,
 )
+from rollouts.planning.readiness import Image, Readiness, readiness
 from rollouts.planning.refusal import can_reach, cells_of, log_assignments, refuse
 from rollouts.planning.waves import WaveSpec, allocate, exact, hold_back_size, wave_sizes
 
@@ -27,8 +28,10 @@ __all__ = [
     "Candidate",
     "Caps",
     "Deal",
+    "Image",
     "Merge",
     "Pool",
+    "Readiness",
     "Startable",
     "UnitInput",
     "WaveSpec",
@@ -45,6 +48,7 @@ __all__ = [
     "hold_back_size",
     "log_assignments",
     "plan_digest",
+    "readiness",
     "recent_fault_class",
     "refuse",
     "startable",
