@@ -398,7 +398,15 @@ class TelemetryBatchAdmin(RecordAdmin):
 
 @admin.register(Observation)
 class ObservationAdmin(RecordAdmin):
-    list_display = ("machine", "start", "end", "in_service_seconds", "throughput", "workload")
+    list_display = (
+        "machine",
+        "start",
+        "end",
+        "in_service_seconds",
+        "throughput",
+        "workload",
+        "job",
+    )
     list_select_related = ("machine",)
     search_fields = ("=machine__name",)
     ordering = ("-pk",)

@@ -199,6 +199,7 @@ class VirtualCollector:
                         "in_service_seconds": round(float(seen.in_service_seconds[number]), 3),
                         "throughput": round(float(seen.throughput[number]), 6),
                         "workload": facts.workload,
+                        "job": facts.job,
                         "boot_id": world.boot_id(index, end),
                         "detector": DETECTOR,
                         "source_key": f"{tick}.o{index}",

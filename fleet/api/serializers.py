@@ -193,6 +193,7 @@ class ObservationReportSerializer(StrictSerializer):
     in_service_seconds = serializers.FloatField()
     throughput = serializers.FloatField(required=False, help_text="relative to nominal")
     workload = serializers.CharField(required=False)
+    job = serializers.CharField(required=False, help_text="the job that it worked on")
     boot_id = serializers.CharField(required=False)
     detector = serializers.CharField(required=False)
     source_key = serializers.CharField(required=False)

@@ -42,6 +42,7 @@ class Observation(models.Model):
     in_service_seconds = models.FloatField()
     throughput = models.FloatField(null=True, blank=True, help_text="relative to nominal")
     workload = models.CharField(max_length=100, blank=True)
+    job = models.CharField(max_length=100, blank=True, help_text="what it worked on, if told")
     boot_id = models.CharField(max_length=64, blank=True)
     detector = models.CharField(max_length=40, blank=True)
     source = models.CharField(max_length=100)

@@ -367,6 +367,7 @@ _KINDS: Mapping[str, _Kind] = {
             "in_service_seconds": _number,
             "throughput": _optional(_number),
             "workload": _text(100),
+            "job": _text(100),
             "boot_id": _text(64),
             "detector": _text(40),
         },
