@@ -5,10 +5,9 @@ roster. Rows become columns at once. Machines and units are ordered by name, so 
 order tells the arms apart.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,14 +16,13 @@ from django.db.models import (
     Count,
     Exists,
     F,
-    FloatField,
-    Func,
     Model,
     OuterRef,
     Q,
     QuerySet,
 )
 
+from fleet.columns import Seconds, read_columns
 from fleet.models import (
     Fault,
     FaultSignature,
@@ -54,8 +52,6 @@ from rollouts.models import Attempt, Membership, Rollout, Wave
 
 PRE_DAYS = 14
 """Length of the period before a wave, from which covariates come."""
-
-CHUNK_ROWS = 20_000
 
 FIELD_BASELINE = 0.013
 """Share of reboots after which a machine does not return, whatever the firmware (field figure)."""
@@ -143,49 +139,8 @@ def _origin(wave: Wave, *, as_of: datetime) -> datetime:
 # --- reading ---------------------------------------------------------------------------------
 
 
-class _Seconds(Func):
-    """Seconds from the origin to a time, exact to the microsecond and the same on both engines."""
-
-    output_field = FloatField()
-
-    def get_db_converters(self, connection: Any) -> list[Any]:
-        """No call per value: both engines give a float or None already."""
-        return []
-
-    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        return self.as_sql(
-            compiler, connection, template="EXTRACT(EPOCH FROM %(expressions)s)::float8"
-        )
-
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        # Stored as text in UTC, 'YYYY-MM-DD HH:MM:SS[.ffffff]'; julianday would round.
-        text, parameters = compiler.compile(self.get_source_expressions()[0])
-        whole = f"CAST(strftime('%%s', substr({text}, 1, 19)) AS REAL)"
-        return f"({whole} + CAST('0' || substr({text}, 20) AS REAL))", [*parameters, *parameters]
-
-
 def _since(origin: datetime, epoch: FloatArray) -> FloatArray:
     return np.round(epoch - origin.timestamp(), 6)
-
-
-def _read(
-    rows: QuerySet[Any, Any], *, numbers: Sequence[Any], names: Sequence[str] = ()
-) -> tuple[list[FloatArray], list[list[str]]]:
-    """Columns of a query, in chunks: numbers (None becomes NaN), then names."""
-    parts: list[list[FloatArray]] = [[] for _ in numbers]
-    texts: list[list[str]] = [[] for _ in names]
-    for chunk in _chunks(rows.values_list(*numbers, *names).iterator(chunk_size=CHUNK_ROWS)):
-        columns = list(zip(*chunk, strict=True))
-        for part, column in zip(parts, columns, strict=False):
-            part.append(np.array(column, dtype=np.float64))
-        for text, column in zip(texts, columns[len(parts) :], strict=True):
-            text.extend(column)
-    return [np.concatenate(part) if part else np.empty(0) for part in parts], texts
-
-
-def _chunks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        yield chunk
 
 
 def _codes(values: Sequence[str]) -> tuple[IntArray, tuple[str, ...]]:
@@ -227,14 +182,14 @@ class _Roster:
 
 
 def _roster(wave: Wave, cutoff: _Cutoff) -> _Roster:
-    (ids, is_canary, block, clock, registered), (names, units, strata) = _read(
+    (ids, is_canary, block, clock, registered), (names, units, strata) = read_columns(
         Membership.objects.filter(wave=wave).order_by(),
         numbers=(
             "machine_id",
             Q(arm=Membership.Arm.CANARY),
             "block__number",
-            _Seconds(F("block__clock_start")),
-            _Seconds(F("machine__registered_at")),
+            Seconds(F("block__clock_start")),
+            Seconds(F("machine__registered_at")),
         ),
         names=("machine__name", "unit", "stratum"),
     )
@@ -317,7 +272,9 @@ def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArr
         .values("machine_id", "workload")
         .annotate(mean=Avg("throughput"))
     )
-    (ids, mean), (workloads,) = _read(rows, numbers=("machine_id", "mean"), names=("workload",))
+    (ids, mean), (workloads,) = read_columns(
+        rows, numbers=("machine_id", "mean"), names=("workload",)
+    )
     workload, kinds = _codes(workloads)
     mean = np.round(mean, 9)  # a server may add up in another order each time
     per_kind = np.bincount(workload, minlength=len(kinds))
@@ -339,9 +296,9 @@ def _service(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ServiceIntervals:
     moves = _of_roster(StateChange.objects.all(), wave).filter(
         Q(new_state=in_service) | Q(old_state=in_service)
     )
-    (ids, at, enters, key), _ = _read(
+    (ids, at, enters, key), _ = read_columns(
         moves.order_by(),
-        numbers=("machine_id", _Seconds(F("at")), Q(new_state=in_service), "pk"),
+        numbers=("machine_id", Seconds(F("at")), Q(new_state=in_service), "pk"),
     )
     machine, at = roster.index(ids), _since(cutoff.origin, at)
     order = np.lexsort((key, at, machine))
@@ -369,8 +326,8 @@ def _never_moved(
     if moved.size == len(roster.machines.name):
         return np.empty(0, dtype=np.int64), np.empty(0)
     rows = Membership.objects.filter(wave=wave, machine__state=Machine.State.IN_SERVICE)
-    (ids, entered), _ = _read(
-        rows.order_by(), numbers=("machine_id", _Seconds(F("machine__entered_at")))
+    (ids, entered), _ = read_columns(
+        rows.order_by(), numbers=("machine_id", Seconds(F("machine__entered_at")))
     )
     machine = roster.index(ids)
     unmoved = ~np.isin(machine, moved)
@@ -403,9 +360,9 @@ def _faults(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FaultEvents:
         )
         .exclude(signature__kind=FaultSignature.Kind.NOT_COUNTED)
     )
-    (ids, time), (signatures, severities) = _read(
+    (ids, time), (signatures, severities) = read_columns(
         rows.order_by(),
-        numbers=("machine_id", _Seconds(F("time"))),
+        numbers=("machine_id", Seconds(F("time"))),
         names=("signature__name", "severity"),
     )
     machine, time = roster.index(ids), _since(cutoff.origin, time)
@@ -429,12 +386,12 @@ def _observations(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ObservationRo
     rows = _of_roster(Observation.objects.filter(is_ahead=False), wave).filter(
         end__gt=cutoff.origin, end__lte=cutoff.as_of, received_at__lte=cutoff.arrived_by
     )
-    (ids, start, end, in_service, throughput), (workloads,) = _read(
+    (ids, start, end, in_service, throughput), (workloads,) = read_columns(
         rows.order_by(),
         numbers=(
             "machine_id",
-            _Seconds(F("start")),
-            _Seconds(F("end")),
+            Seconds(F("start")),
+            Seconds(F("end")),
             "in_service_seconds",
             "throughput",
         ),
@@ -474,12 +431,12 @@ def _recoveries(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> RecoveryRows | 
         .filter(time__gte=cutoff.origin, time__lte=cutoff.as_of)
         .filter(Q(recovered_at__isnull=False) | ~Exists(closed))
     )
-    (ids, time, recovered, taken, repeated), (paths,) = _read(
+    (ids, time, recovered, taken, repeated), (paths,) = read_columns(
         rows.order_by(),
         numbers=(
             "machine_id",
-            _Seconds(F("time")),
-            _Seconds(F("recovered_at")),
+            Seconds(F("time")),
+            Seconds(F("recovered_at")),
             "recovery_seconds",
             "repeated_seconds",
         ),
@@ -509,9 +466,9 @@ def _attempts(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> AttemptRows:
     rows = _of_roster(Attempt.objects.all(), wave).filter(
         wave=wave, status__in=outcomes, finished_at__lte=cutoff.as_of
     )
-    (ids, time, key), (statuses, triages) = _read(
+    (ids, time, key), (statuses, triages) = read_columns(
         rows.order_by(),
-        numbers=("machine_id", _Seconds(F("finished_at")), "pk"),
+        numbers=("machine_id", Seconds(F("finished_at")), "pk"),
         names=("status", "triage"),
     )
     seen = [
@@ -539,19 +496,22 @@ def _known_signatures(cutoff: _Cutoff) -> frozenset[str]:
 
 
 def install_baseline(rollout: Rollout) -> float:
-    """Share of installs that fail though nothing is wrong with the firmware.
+    """Share of installs that fail though nothing is wrong with the firmware."""
+    return install_baseline_of(rollout.bundle_id, before=rollout.created_at)
 
-    Taken from rollouts that completed before this one and whose bundles are activated in the
-    same way; where they had too few attempts, the field's figure.
+
+def install_baseline_of(bundle_id: int, *, before: datetime) -> float:
+    """Share of installs of a bundle's kind that fail though nothing is wrong with the firmware.
+
+    Taken from rollouts that completed before and whose bundles are activated in the same way;
+    where they had too few attempts, the field's figure.
     """
     same_activation = FirmwareBundle.objects.filter(
-        images__activation__in=FirmwareImage.objects.filter(bundles=rollout.bundle_id).values(
-            "activation"
-        )
+        images__activation__in=FirmwareImage.objects.filter(bundles=bundle_id).values("activation")
     )
     past = Attempt.objects.filter(
         rollout__status=Status.COMPLETED,
-        rollout__finished_at__lte=rollout.created_at,
+        rollout__finished_at__lte=before,
         rollout__bundle__in=same_activation.values("pk"),
         status__in=[AttemptStatus.SUCCEEDED, *FAILURES],
     ).aggregate(attempts=Count("pk"), failures=Count("pk", filter=Q(status__in=FAILURES)))
