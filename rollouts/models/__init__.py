@@ -15,6 +15,7 @@ from rollouts.models.rollout import (
     Block,
     Membership,
     Policy,
+    Preview,
     Rollout,
     Wave,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "Membership",
     "Order",
     "Policy",
+    "Preview",
     "Rollout",
     "ScoreBlob",
     "Transition",

@@ -129,6 +129,30 @@ class Rollout(models.Model):
         return f"rollout:{self.pk}"
 
 
+class Preview(models.Model):
+    """What a draft would do, as somebody saw it: the promise that submitting by its digest keeps.
+
+    `drawn_as_of` is the time up to which faults decide a machine's stratum. Later previews of the
+    draft keep it, so that only a change of the fleet or of the plan changes the digest.
+    """
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="previews")
+    digest = models.CharField(max_length=64)
+    made_at = models.DateTimeField()
+    drawn_as_of = models.DateTimeField()
+    summary = models.JSONField(help_text="what people read; its lists are bounded")
+    members = models.BinaryField(help_text="everybody in the drawn order, compressed")
+
+    class Meta:
+        ordering = ("rollout", "-made_at", "-pk")
+        constraints = (
+            models.UniqueConstraint(fields=["rollout", "digest"], name="preview_digest_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.rollout} preview {self.digest[:12]}"
+
+
 class Wave(models.Model):
     """A share of the population, with an observation window and a deadline."""
 
@@ -193,6 +217,9 @@ class Assignment(models.Model):
         Wave, null=True, blank=True, on_delete=models.PROTECT, related_name="treated"
     )
     previous_versions = models.JSONField(default=dict, blank=True)
+    irreversible = models.CharField(
+        max_length=300, blank=True, help_text="why the machine could not go back; empty: it could"
+    )
 
     class Meta:
         ordering = ("rollout", "stratum", "position")
