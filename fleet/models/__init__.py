@@ -1,5 +1,6 @@
 """The fleet's tables: inventory, firmware, telemetry, lifecycle, the clock."""
 
+from fleet.models.changes import Change, ChangedMachine, ClockJump, ClockReading
 from fleet.models.clock import Clock, Heartbeat
 from fleet.models.firmware import (
     BundleImage,
@@ -23,7 +24,11 @@ from fleet.models.telemetry import (
 __all__ = [
     "BundleImage",
     "BundleStatus",
+    "Change",
+    "ChangedMachine",
     "Clock",
+    "ClockJump",
+    "ClockReading",
     "CollectorCursor",
     "Component",
     "Cordon",

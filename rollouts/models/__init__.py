@@ -6,6 +6,7 @@ from rollouts.models.evidence import (
     Decision,
     Evaluation,
     Order,
+    Reminder,
     ScoreBlob,
     Transition,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Order",
     "Policy",
     "Preview",
+    "Reminder",
     "Rollout",
     "ScoreBlob",
     "Transition",

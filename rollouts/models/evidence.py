@@ -200,3 +200,27 @@ class Action(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.machine}"
+
+
+class Reminder(AppendOnlyModel):
+    """A person was awaited past the deadline of a state; `number` counts how often."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="reminders")
+    subject = models.CharField(max_length=20, help_text="rollout, or wave and its number")
+    status = models.CharField(max_length=20)
+    since = models.DateTimeField()
+    number = models.PositiveIntegerField(help_text="from 1, one each time that the deadline passes")
+    text = models.TextField()
+    at = models.DateTimeField()
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("rollout", "pk")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["rollout", "subject", "status", "since", "number"], name="reminder_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.rollout}: {self.text}"

@@ -1,6 +1,7 @@
 """The plan and its present state: policy, rollout, assignment, waves, attempts."""
 
 from enum import StrEnum
+from typing import Self
 
 from django.conf import settings
 from django.db import models
@@ -220,6 +221,14 @@ class Assignment(models.Model):
     irreversible = models.CharField(
         max_length=300, blank=True, help_text="why the machine could not go back; empty: it could"
     )
+    exclusion = models.ForeignKey(
+        "rollouts.Order",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="excluded",
+        help_text="the order that leaves the machine alone; it stays in its arm",
+    )
 
     class Meta:
         ordering = ("rollout", "stratum", "position")
@@ -272,6 +281,25 @@ class Membership(models.Model):
         return f"{self.machine} {self.arm} of {self.wave}"
 
 
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    """Attempts, and which of them are evidence of an install."""
+
+    def first_tries(self) -> Self:
+        """Leave out what followed a failure of the same machine, unless it ended in a brick.
+
+        An install that failed stays a failure, however often it is tried again: else retrying
+        would thin the failures out.
+        """
+        earlier = Attempt.objects.filter(
+            rollout=models.OuterRef("rollout"),
+            machine=models.OuterRef("machine"),
+            number__lt=models.OuterRef("number"),
+            status__in=sorted(status.value for status in lifecycle.FAILURES),
+        )
+        is_first = ~models.Exists(earlier)
+        return self.filter(is_first | models.Q(triage=Attempt.Triage.BRICKED))
+
+
 class Attempt(models.Model):
     """One try at installing a bundle on one machine."""
 
@@ -303,6 +331,8 @@ class Attempt(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)
     leased_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.CharField(max_length=32, blank=True)
+
+    objects = AttemptQuerySet.as_manager()
 
     class Meta:
         ordering = ("rollout", "wave", "pk")
