@@ -10,6 +10,7 @@ from rollouts.models.evidence import (
     ScoreBlob,
     Transition,
 )
+from rollouts.models.freeze import Freeze
 from rollouts.models.rollout import (
     Assignment,
     Attempt,
@@ -29,6 +30,7 @@ __all__ = [
     "Block",
     "Decision",
     "Evaluation",
+    "Freeze",
     "Membership",
     "Order",
     "Policy",

@@ -322,6 +322,9 @@ class Attempt(models.Model):
     )
     triage = models.CharField(max_length=20, choices=Triage, blank=True)
     detail = models.CharField(max_length=300, blank=True)
+    forecast_at = models.DateTimeField(
+        null=True, blank=True, help_text="of a deferred one: when it may start, as far as is known"
+    )
     boot_id_before = models.CharField(max_length=64, blank=True)
     readings = models.PositiveSmallIntegerField(default=0, help_text="good read-backs in a row")
     created_at = models.DateTimeField()
