@@ -41,6 +41,7 @@ from fleet.models import (
     StateChange,
     Team,
     TelemetryBatch,
+    TelemetryHold,
 )
 
 admin.site.unregister([User, Group, AuthToken])
@@ -419,6 +420,13 @@ class FaultAdmin(RecordAdmin):
     list_select_related = ("machine", "signature")
     search_fields = ("=machine__name", "=signature__name")
     ordering = ("-pk",)
+
+
+@admin.register(TelemetryHold)
+class TelemetryHoldAdmin(RecordAdmin):
+    list_display = ("machine", "witness", "since", "until", "reasons", "checked_at")
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name",)
 
 
 @admin.register(Recovery)

@@ -144,7 +144,7 @@ class NewBundleSerializer(StrictModelSerializer):
 
     class Meta:
         model = FirmwareBundle
-        fields: ClassVar = ["name", "version", "platforms", "images"]
+        fields: ClassVar = ["name", "version", "platforms", "images", "on_partial"]
 
 
 class EmptySerializer(StrictSerializer):

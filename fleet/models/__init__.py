@@ -9,6 +9,7 @@ from fleet.models.firmware import (
     FirmwareImage,
     FirmwareRecord,
 )
+from fleet.models.holds import TelemetryHold
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
@@ -46,4 +47,5 @@ __all__ = [
     "StateChange",
     "Team",
     "TelemetryBatch",
+    "TelemetryHold",
 ]

@@ -47,7 +47,12 @@ class FirmwareImage(models.Model):
     activation_domain = models.CharField(max_length=12, choices=Domain, default=Domain.HOST)
     is_downgrade_allowed = models.BooleanField(default=True)
     floor_version = models.CharField(max_length=100, blank=True)
-    timeout_minutes = models.PositiveIntegerField(default=60)
+    timeout_minutes = models.PositiveIntegerField(
+        default=60, help_text="for writing it, and again for activating it"
+    )
+    stages_online = models.BooleanField(
+        default=False, help_text="may be written while the machine works"
+    )
 
     class Meta:
         ordering = ("kind", "version")
@@ -74,7 +79,15 @@ class BundleStatus(models.TextChoices):
 
 
 class FirmwareBundle(models.Model):
-    """An ordered, approved set of images; frozen once approved."""
+    """An ordered, approved set of images; frozen once approved.
+
+    `on_partial` says what becomes of a machine on which some images took and others did not.
+    """
+
+    class OnPartial(models.TextChoices):
+        FINISH = "finish"
+        REVERT = "revert"
+        QUARANTINE = "quarantine"
 
     name = models.CharField(max_length=100)
     version = models.CharField(max_length=100)
@@ -84,6 +97,7 @@ class FirmwareBundle(models.Model):
     digest = models.CharField(max_length=64, blank=True)
     known_issues = models.JSONField(default=list, blank=True)
     required_pairs = models.JSONField(default=dict, blank=True)
+    on_partial = models.CharField(max_length=10, choices=OnPartial, default=OnPartial.QUARANTINE)
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
     )

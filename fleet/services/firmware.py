@@ -187,6 +187,7 @@ def create_bundle(
     now: datetime,
     known_issues: Sequence[str] = (),
     required_pairs: Mapping[str, str] | None = None,
+    on_partial: str = FirmwareBundle.OnPartial.QUARANTINE,
 ) -> FirmwareBundle:
     """Create a draft bundle of the images in the given order.
 
@@ -203,6 +204,7 @@ def create_bundle(
         created_at=now,
         known_issues=list(known_issues),
         required_pairs=dict(required_pairs or {}),
+        on_partial=on_partial,
     )
     bundle.platforms.set(platforms)
     BundleImage.objects.bulk_create(
@@ -318,6 +320,7 @@ def bundle_digest(bundle: FirmwareBundle) -> str:
         "platforms": sorted(bundle.platforms.values_list("name", flat=True)),
         "images": images,
         "required_pairs": bundle.required_pairs,
+        "on_partial": bundle.on_partial,
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
