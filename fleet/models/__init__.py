@@ -13,6 +13,7 @@ from fleet.models.holds import TelemetryHold
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
+from fleet.models.summary import TelemetrySummary
 from fleet.models.telemetry import (
     CollectorCursor,
     Fault,
@@ -48,4 +49,5 @@ __all__ = [
     "Team",
     "TelemetryBatch",
     "TelemetryHold",
+    "TelemetrySummary",
 ]
