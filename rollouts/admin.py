@@ -11,6 +11,8 @@ from rollouts.models import (
     Attempt,
     AttemptEvent,
     Block,
+    Clearance,
+    Contamination,
     Decision,
     Evaluation,
     Membership,
@@ -103,6 +105,20 @@ class AttemptEventAdmin(RecordAdmin):
     list_select_related = ("attempt__machine",)
     search_fields = ("=attempt__machine__name",)
     ordering = ("-pk",)
+
+
+@admin.register(Clearance)
+class ClearanceAdmin(RecordAdmin):
+    list_display = ("attempt", "actor", "reason", "at")
+    list_select_related = ("attempt__machine", "actor")
+
+
+@admin.register(Contamination)
+class ContaminationAdmin(RecordAdmin):
+    list_display = ("wave", "machine", "arm", "kind", "version", "was_staged", "at")
+    list_filter = ("arm", "was_staged")
+    list_select_related = ("wave__rollout", "machine")
+    search_fields = ("=machine__name",)
 
 
 @admin.register(ScoreBlob)

@@ -11,6 +11,7 @@ from rollouts.models.evidence import (
     Transition,
 )
 from rollouts.models.freeze import Freeze
+from rollouts.models.memory import Clearance, Contamination
 from rollouts.models.rollout import (
     Assignment,
     Attempt,
@@ -28,6 +29,8 @@ __all__ = [
     "Attempt",
     "AttemptEvent",
     "Block",
+    "Clearance",
+    "Contamination",
     "Decision",
     "Evaluation",
     "Freeze",

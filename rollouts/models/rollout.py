@@ -326,6 +326,12 @@ class Attempt(models.Model):
         null=True, blank=True, help_text="of a deferred one: when it may start, as far as is known"
     )
     boot_id_before = models.CharField(max_length=64, blank=True)
+    steps = models.JSONField(
+        default=dict, blank=True, help_text="what has been done per image, and what stood before"
+    )
+    drained_at = models.DateTimeField(
+        null=True, blank=True, help_text="its work has ended: it may be activated with its domain"
+    )
     readings = models.PositiveSmallIntegerField(default=0, help_text="good read-backs in a row")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
