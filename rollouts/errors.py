@@ -21,6 +21,18 @@ class PlanRefused(RolloutError):
         self.reasons = reasons
 
 
+class PlanChanged(RolloutError):
+    """What was seen is no longer what would be done; `reasons` names the difference."""
+
+    def __init__(self, message: str, reasons: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.reasons = reasons or []
+
+
+class ApprovalExpired(RolloutError):
+    """The approval is older than the plan lets it be; it has to be asked for anew."""
+
+
 class MixedUnit(RolloutError):
     """The machines of one placement unit differ in arm, stratum or block."""
 
