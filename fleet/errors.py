@@ -53,6 +53,14 @@ class RegistrationRefused(FleetError):
         self.reasons = reasons
 
 
+class ImportRefused(FleetError):
+    """A recorded history cannot be taken in; `reasons` lists what is wrong, nothing was read."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
 class SelectorError(FleetError):
     """A selector is empty, malformed or names something unknown; it selects nothing."""
 

@@ -1,22 +1,25 @@
 """Reads of the fleet: which machines, which versions when, how far telemetry has come."""
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from itertools import groupby
 from operator import and_, itemgetter
+from typing import Any
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet, TextField, Window
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField, Window
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast, Rank
+from django.db.models.functions import Cast, Lag, Rank
 
 from fleet.bulk import batches
 from fleet.errors import SelectorError
-from fleet.models import CollectorCursor, FirmwareRecord, Machine
+from fleet.history import Change
+from fleet.models import CollectorCursor, FirmwareImage, FirmwareRecord, Machine
 from fleet.selection import Check, Requirement, parse
+from fleet.versions import Scheme, is_same
 
 # What a selector may name, and the column that it means; anything else is a label.
 FIELDS = {
@@ -117,14 +120,20 @@ class Run:
 
     machine: Machine
     slot: str
+    version: str
     since: datetime
     until: datetime | None
 
 
 def versions_now(
-    machine_ids: Collection[int], *, stage: str = FirmwareRecord.Stage.ACTIVE
+    machine_ids: Collection[int],
+    *,
+    stage: str = FirmwareRecord.Stage.ACTIVE,
+    at: datetime | None = None,
 ) -> dict[int, dict[str, str]]:
     """Return per machine the version of each component, keyed `kind` or `kind/slot`.
+
+    With `at`, those that held at that time.
 
     Where BMC and host disagree, the value says so (`disputed: bmc 4.1, host 4.2`) and so equals
     no version. Components of which nothing is known are left out.
@@ -132,7 +141,7 @@ def versions_now(
     return {
         pk: versions
         for some in batches(sorted(machine_ids), size=LOOK_UP)
-        for pk, versions in _latest(some, stage=stage).items()
+        for pk, versions in _latest(some, stage=stage, at=at).items()
     }
 
 
@@ -191,23 +200,121 @@ def history(machine: Machine, *, as_of: datetime | None = None) -> list[Interval
     ]
 
 
-def who_ran(kind: str, version: str, *, start: datetime, end: datetime) -> list[Run]:
+def who_ran(
+    kind: str,
+    version: str,
+    *,
+    start: datetime,
+    end: datetime,
+    stage: str = FirmwareRecord.Stage.ACTIVE,
+    after: str = "",
+    limit: int | None = None,
+) -> list[Run]:
     """Return which machines ran a version at some time in [start, end), and from when to when.
 
-    A disputed version counts: who asks wants every machine that may have run it.
+    A disputed version counts: who asks wants every machine that may have run it. Every spelling
+    of the version counts, by the scheme of the kind. In order of machine and slot; with a `limit`
+    at most that many machines, those whose names come after `after`.
     """
-    active = FirmwareRecord.objects.filter(kind=kind, stage=FirmwareRecord.Stage.ACTIVE)
-    carriers = active.filter(version=version, since__lt=end).values("machine_id")
-    records = (
-        active.filter(machine_id__in=carriers)
+    records = FirmwareRecord.objects.filter(kind=kind, stage=stage)
+    spelt = _spelt(records, version, kind=kind)
+    carriers = records.filter(version__in=spelt, since__lt=end)
+    if limit is not None:
+        carriers = carriers.filter(pk__in=_that_last_past(carriers, start))
+        names = carriers.filter(machine__name__gt=after).order_by("machine__name")
+        page = list(names.values_list("machine__name", flat=True).distinct()[:limit])
+        carriers = carriers.filter(machine__name__in=page)
+    rows = (
+        records.filter(machine_id__in=carriers.values("machine_id"))
         .select_related("machine")
         .order_by("machine__name", "slot", "since", "pk")
     )
     return [
-        Run(record.machine, record.slot, record.since, until)
-        for record, until in _with_ends(records, key=lambda r: (r.machine_id, r.slot))
-        if record.version == version and record.since < end and (until is None or until > start)
+        Run(record.machine, record.slot, record.version, record.since, until)
+        for record, until in _with_ends(rows, key=lambda r: (r.machine_id, r.slot))
+        if record.version in spelt and record.since < end and (until is None or until > start)
     ]
+
+
+def _spelt(records: QuerySet[FirmwareRecord], version: str, *, kind: str) -> set[str]:
+    """Return the version as it is spelt, and the other spellings that records hold."""
+    scheme = version_schemes([kind]).get(kind, Scheme.PLAIN)
+    if scheme == Scheme.PLAIN:
+        return {version}
+    held = records.values_list("version", flat=True).distinct().order_by()
+    return {version, *(one for one in held if is_same(one, version, scheme=scheme))}
+
+
+def _that_last_past(records: QuerySet[FirmwareRecord], start: datetime) -> QuerySet[Any]:
+    """Return the keys of the records that no later one of the same part ends by `start`."""
+    later = FirmwareRecord.objects.filter(
+        machine_id=OuterRef("machine_id"),
+        kind=OuterRef("kind"),
+        slot=OuterRef("slot"),
+        stage=OuterRef("stage"),
+        since__gt=OuterRef("since"),
+        since__lte=start,
+    )
+    return records.filter(~Exists(later)).values("pk")
+
+
+def version_schemes(kinds: Collection[str]) -> dict[str, str]:
+    """Return the version scheme of each kind, where its images agree on one."""
+    pairs = set(FirmwareImage.objects.filter(kind__in=kinds).values_list("kind", "scheme"))
+    known = [kind for kind, _ in pairs]
+    return {kind: scheme for kind, scheme in pairs if known.count(kind) == 1}
+
+
+def version_changes(
+    *, kinds: Collection[str] = (), start: datetime | None = None, end: datetime | None = None
+) -> list[Change]:
+    """Return each step of an active version to another known one, in [start, end); all by default.
+
+    What is only spelt in another way is no change, and neither is what is disputed or follows
+    upon something that was.
+    """
+    records = FirmwareRecord.objects.filter(stage=FirmwareRecord.Stage.ACTIVE)
+    if kinds:
+        records = records.filter(kind__in=kinds)
+    if end is not None:
+        records = records.filter(since__lt=end)
+    steps = (
+        records.annotate(old=_before("version"), was_disputed=_before("is_disputed"))
+        .filter(old__isnull=False, is_disputed=False, was_disputed=False)
+        .exclude(Q(old="") | Q(version="") | Q(old=F("version")))
+        .order_by()
+        .values_list(
+            "machine__name",
+            "machine__site",
+            "machine__pool",
+            "kind",
+            "slot",
+            "old",
+            "version",
+            "since",
+        )
+    )
+    schemes = version_schemes(kinds) if kinds else version_schemes(_recorded_kinds())
+    return [
+        change
+        for change in map(Change._make, steps.iterator(chunk_size=LOOK_UP))
+        if (start is None or change.at >= start) and not _is_respelt(change, schemes)
+    ]
+
+
+def _before(column: str) -> Window:
+    """Return what a column held in the record before, of the same part."""
+    part = ["machine_id", "kind", "slot"]
+    return Window(Lag(column), partition_by=part, order_by=["since", "pk"])
+
+
+def _recorded_kinds() -> list[str]:
+    return list(FirmwareRecord.objects.order_by().values_list("kind", flat=True).distinct())
+
+
+def _is_respelt(change: Change, schemes: Mapping[str, str]) -> bool:
+    scheme = schemes.get(change.kind, Scheme.PLAIN)
+    return is_same(change.old, change.new, scheme=scheme)
 
 
 def _with_ends(

@@ -9,6 +9,7 @@ from fleet.services.firmware import (
     set_images,
     withdraw_bundle,
 )
+from fleet.services.imports import ImportResult, import_history
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine
@@ -17,12 +18,14 @@ from fleet.services.telemetry import BatchResult, Refusal, record
 __all__ = [
     "BatchResult",
     "Refusal",
+    "ImportResult",
     "approve_bundle",
     "bundle_digest",
     "cordon",
     "create_bundle",
     "create_image",
     "lift_cordon",
+    "import_history",
     "move_machine",
     "record",
     "record_jobs",

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import versions
+from fleet import selectors, versions
 from fleet.adapters import Reading
 from fleet.errors import BundleFrozen, BundleNotReady, SelfApproval
 from fleet.models import (
@@ -55,7 +55,7 @@ def record_readings(
     Machine.objects.select_for_update().only("pk").get(pk=machine.pk)
     kinds = {reading.kind for reading in readings}
     current = _current_records(machine, kinds)
-    schemes = _schemes(kinds)
+    schemes = selectors.version_schemes(kinds)
     places = sorted(readings, key=_place)
     new = [
         record
@@ -89,13 +89,6 @@ def _current_records(
         is_pair = joins and held[-1].since == record.since
         current[_place(record)] = [*held, record] if is_pair else [record]
     return current
-
-
-def _schemes(kinds: Collection[str]) -> dict[str, str]:
-    """Return the version scheme of each kind, where its images agree on one."""
-    pairs = set(FirmwareImage.objects.filter(kind__in=kinds).values_list("kind", "scheme"))
-    known = [kind for kind, _ in pairs]
-    return {kind: scheme for kind, scheme in pairs if known.count(kind) == 1}
 
 
 def _changes(
