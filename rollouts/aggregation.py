@@ -20,6 +20,7 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
+    Sum,
 )
 
 from fleet.columns import Seconds, read_columns
@@ -34,11 +35,14 @@ from fleet.models import (
     StateChange,
 )
 from rollouts.analysis.labels import Design
+from rollouts.analysis.neighbours import exposure_purity, near_canaries
 from rollouts.analysis.samples import (
     AttemptRows,
+    BoolArray,
     FaultEvents,
     FloatArray,
     IntArray,
+    LevelsBefore,
     Machines,
     ObservationRows,
     RecoveryRows,
@@ -48,7 +52,7 @@ from rollouts.analysis.samples import (
 )
 from rollouts.errors import MixedUnit
 from rollouts.lifecycle import FAILURES, AttemptStatus, Status
-from rollouts.models import Attempt, Membership, Rollout, Wave
+from rollouts.models import Assignment, Attempt, Membership, Rollout, Wave
 
 PRE_DAYS = 14
 """Length of the period before a wave, from which covariates come."""
@@ -58,6 +62,9 @@ FIELD_BASELINE = 0.013
 
 LEAST_BASELINE_ATTEMPTS = 200
 """Fewer finished attempts say less of the fleet than the field's figure does."""
+
+MACHINE = "machine"
+"""The placement unit that is the machine itself."""
 
 BRICKED = Attempt.Triage.BRICKED.value
 
@@ -90,11 +97,24 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
     roster = _roster(wave, cutoff)
     observations = _observations(wave, roster, cutoff)
     faults = _faults(wave, roster, cutoff)
+    levels = _levels_before(wave, roster, cutoff)
+    around = _surroundings(wave, roster, cutoff)
     return Samples(
         origin=cutoff.origin,
         as_of_seconds=cutoff.seconds(as_of),
         window_seconds=wave.window_hours * 3600.0,
-        units=_units(wave, roster, faults, cutoff),
+        units=Units(
+            name=roster.unit_names,
+            is_canary=roster.is_canary.astype(np.bool_),
+            stratum=roster.stratum,
+            clock_start_seconds=roster.clock_start,
+            covariates={
+                "faults": _faults_before(roster, faults, cutoff),
+                "throughput": _throughput_before(roster, levels),
+            },
+            is_near_canary=around.near_units(roster),
+            placement=_placement(wave, roster),
+        ),
         machines=roster.machines,
         service=_service(wave, roster, cutoff),
         faults=faults if _collected(Fault, cutoff) or observations is not None else None,
@@ -104,6 +124,8 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
         interval_seconds=_interval_seconds(observations),
         known_signatures=_known_signatures(cutoff),
         install_baseline=install_baseline(wave.rollout),
+        purity=around.purity(roster),
+        levels_before=levels,
     )
 
 
@@ -176,6 +198,10 @@ class _Roster:
     sorted_ids: IntArray
     place: IntArray
 
+    @property
+    def is_canary_machine(self) -> BoolArray:
+        return self.is_canary.astype(np.bool_)[self.machines.unit]
+
     def index(self, machine_ids: FloatArray) -> IntArray:
         """Index of each machine; every one must be on the roster."""
         return self.place[np.searchsorted(self.sorted_ids, machine_ids.astype(np.int64))]
@@ -234,17 +260,11 @@ def _require_one_value(
         raise MixedUnit(f"the machines of unit {names[unit[bad[0]]]!r} differ in their {what}")
 
 
-def _units(wave: Wave, roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> Units:
-    return Units(
-        name=roster.unit_names,
-        is_canary=roster.is_canary.astype(np.bool_),
-        stratum=roster.stratum,
-        clock_start_seconds=roster.clock_start,
-        covariates={
-            "faults": _faults_before(roster, faults, cutoff),
-            "throughput": _throughput_before(wave, roster, cutoff),
-        },
-    )
+def _placement(wave: Wave, roster: _Roster) -> str:
+    """What the assignment drew, as the roster shows it."""
+    is_machine = roster.unit_names == roster.machines.name
+    planned = str(wave.rollout.plan.get("unit", MACHINE))
+    return planned if is_machine or planned != MACHINE else "group of machines"
 
 
 def _faults_before(roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> FloatArray:
@@ -254,10 +274,9 @@ def _faults_before(roster: _Roster, faults: FaultEvents, cutoff: _Cutoff) -> Flo
     return counts.astype(np.float64)
 
 
-def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArray:
-    """A unit's throughput in the period before: mean over workloads of the ratio to its level.
+def _levels_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> LevelsBefore:
+    """Each machine's mean throughput per workload in the period before.
 
-    The level of a workload is the mean over all machines of the roster that ran it, both arms.
     Only what had arrived when the wave started counts, so the value never changes.
     """
     rows = (
@@ -276,15 +295,189 @@ def _throughput_before(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FloatArr
         rows, numbers=("machine_id", "mean"), names=("workload",)
     )
     workload, kinds = _codes(workloads)
-    mean = np.round(mean, 9)  # a server may add up in another order each time
-    per_kind = np.bincount(workload, minlength=len(kinds))
-    level = np.bincount(workload, weights=mean, minlength=len(kinds)) / np.maximum(per_kind, 1)
-    known = level[workload] > 0
-    unit = roster.machines.unit[roster.index(ids[known])]
-    ratio = mean[known] / level[workload[known]]
-    total = np.bincount(unit, weights=ratio, minlength=len(roster.unit_names))
-    count = np.bincount(unit, minlength=len(roster.unit_names))
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    machine = roster.index(ids)
+    order = np.lexsort((workload, machine))
+    return LevelsBefore(
+        unit=roster.machines.unit[machine[order]],
+        workload=workload[order],
+        # A server may add up in another order each time.
+        throughput=np.round(mean[order], 9),
+        workloads=kinds,
+    )
+
+
+def _throughput_before(roster: _Roster, levels: LevelsBefore) -> FloatArray:
+    """A unit's throughput in the period before: mean over workloads of the ratio to its level.
+
+    The level of a workload is the mean over all machines of the roster that ran it, both arms.
+    """
+    kinds = len(levels.workloads)
+    per_kind = np.bincount(levels.workload, minlength=kinds)
+    total = np.bincount(levels.workload, weights=levels.throughput, minlength=kinds)
+    level = total / np.maximum(per_kind, 1)
+    known = level[levels.workload] > 0
+    ratio = levels.throughput[known] / level[levels.workload[known]]
+    unit, units = levels.unit[known], len(roster.unit_names)
+    count = np.bincount(unit, minlength=units)
+    sums = np.bincount(unit, weights=ratio, minlength=units)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+
+
+# --- who works beside whom -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """Jobs and places of the roster, and of whoever got the bundle in an earlier wave.
+
+    A piece is a machine's exposure in one job (-1: in none). `places` holds one code per machine
+    for each kind of place that the inventory names at all; `treated_groups` are the codes, over
+    jobs and places, in which an earlier wave's machine stands.
+    """
+
+    machine: IntArray
+    job: IntArray
+    seconds: FloatArray
+    is_mixed: BoolArray
+    places: tuple[IntArray, ...]
+    is_unplaced: BoolArray
+    treated_groups: IntArray
+    has_unplaced_treated: bool
+
+    def purity(self, roster: _Roster) -> float | None:
+        """Share of exposure in jobs whose machines are all in one arm; None without jobs."""
+        share = exposure_purity(
+            self.job,
+            self.seconds,
+            is_canary=roster.is_canary_machine[self.machine],
+            is_mixed=self.is_mixed,
+        )
+        return None if share is None else round(share, 9)
+
+    def near_units(self, roster: _Roster) -> BoolArray | None:
+        """Units that share a job or a place with a canary; None where no place is known.
+
+        Who stands in no place that the others have may stand anywhere: it is not called far.
+        """
+        if not self.places:
+            return None
+        canary = roster.is_canary_machine
+        everyone = np.arange(canary.size, dtype=np.int64)
+        in_job = self.job >= 0
+        machine = [self.machine[in_job], *([everyone] * len(self.places))]
+        group = [self.job[in_job], *self.places]
+        # One more machine stands for those that earlier waves have treated.
+        machine.append(np.full(self.treated_groups.size, canary.size, dtype=np.int64))
+        near = near_canaries(
+            np.concatenate(machine),
+            np.concatenate([*group, self.treated_groups]),
+            is_canary=np.append(canary, True),
+        )[:-1]
+        near |= self.is_unplaced
+        if self.has_unplaced_treated or (self.is_unplaced & canary).any():
+            near[:] = True
+        units = np.zeros(len(roster.unit_names), dtype=np.bool_)
+        units[roster.machines.unit[near]] = True
+        return units
+
+
+PLACES = ("leaf", "nvlink_domain", "chassis", "rack", "power_domain")
+
+
+def _surroundings(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> _Surroundings:
+    fields = ("job", "site", *PLACES)
+    (ids,), columns = read_columns(
+        Membership.objects.filter(wave=wave).order_by(),
+        numbers=("machine_id",),
+        names=[f"machine__{name}" for name in fields],
+    )
+    order = np.argsort(roster.index(ids))
+    here = {
+        name: [column[row] for row in order.tolist()]
+        for name, column in zip(fields, columns, strict=True)
+    }
+    earlier = Assignment.objects.filter(rollout=wave.rollout_id, wave__number__lt=wave.number)
+    treated = list(
+        Machine.objects.filter(pk__in=earlier.values("machine")).values_list(*fields).distinct()
+    )
+    machine, names, seconds = _pieces(wave, roster, cutoff, present=here["job"])
+    treated_jobs = {row[0] for row in treated} | _jobs_of(earlier, cutoff)
+    treated_jobs.discard("")
+    job, groups = _codes([*names, *sorted(treated_jobs), ""])
+    job -= 1  # the empty name sorts first: no job
+    jobs = len(groups) - 1
+    mixed = treated_jobs | _jobs_of_strangers(wave) if jobs else set()
+    treated_groups = [job[len(names) : -1]]
+    places, unplaced, has_unplaced = [], np.zeros(ids.size, dtype=np.bool_), False
+    first = jobs
+    for field, name in enumerate(PLACES, start=2):
+        mine, theirs = here[name], [row[field] for row in treated]
+        if not any(mine) and not any(theirs):
+            continue
+        keys = [f"{site}\0{place}" for site, place in zip(here["site"], mine, strict=True)]
+        keys += [f"{row[1]}\0{row[field]}" for row in treated]
+        code, kinds = _codes(keys)
+        places.append(first + code[: ids.size])
+        treated_groups.append(first + code[ids.size :])
+        first += len(kinds)
+        unplaced |= np.array([not place for place in mine], dtype=np.bool_)
+        has_unplaced |= not all(theirs)
+    return _Surroundings(
+        machine=machine,
+        job=job[: len(names)],
+        seconds=seconds,
+        is_mixed=np.array([name in mixed for name in groups[1:]], dtype=np.bool_),
+        places=tuple(places),
+        is_unplaced=unplaced,
+        treated_groups=np.concatenate(treated_groups),
+        has_unplaced_treated=has_unplaced,
+    )
+
+
+def _pieces(
+    wave: Wave, roster: _Roster, cutoff: _Cutoff, *, present: Sequence[str]
+) -> tuple[IntArray, list[str], FloatArray]:
+    """Machine, job and in-service seconds of every piece of exposure since the clock's start.
+
+    A machine of which no report names a job is taken to have been in its present one. Without
+    any report of its own it weighs nothing; where nobody reports, all weigh the same.
+    """
+    rows = (
+        _of_roster(Observation.objects.filter(is_ahead=False), wave)
+        .filter(end__gt=cutoff.origin, end__lte=cutoff.as_of, received_at__lte=cutoff.arrived_by)
+        .order_by()
+        .values("machine_id", "job")
+        .annotate(seconds=Sum("in_service_seconds"))
+    )
+    (ids, seconds), (jobs,) = read_columns(rows, numbers=("machine_id", "seconds"), names=("job",))
+    machine = roster.index(ids)
+    told = {index for index, job in zip(machine.tolist(), jobs, strict=True) if job}
+    names = [
+        job if index in told else present[index]
+        for index, job in zip(machine.tolist(), jobs, strict=True)
+    ]
+    silent = np.setdiff1d(np.arange(len(present)), machine)
+    weight = 0.0 if machine.size else 1.0
+    return (
+        np.concatenate([machine, silent]).astype(np.int64),
+        [*names, *(present[index] for index in silent.tolist())],
+        np.round(np.concatenate([seconds, np.full(silent.size, weight)]), 6),
+    )
+
+
+def _jobs_of(treated: QuerySet[Assignment], cutoff: _Cutoff) -> set[str]:
+    """Jobs that the machines of earlier waves have worked on since the clock's start."""
+    rows = Observation.objects.filter(
+        machine__in=treated.values("machine"), end__gt=cutoff.origin, end__lte=cutoff.as_of
+    )
+    return set(rows.exclude(job="").order_by().values_list("job", flat=True).distinct())
+
+
+def _jobs_of_strangers(wave: Wave) -> set[str]:
+    """Present jobs of machines that are in neither arm."""
+    members = Membership.objects.filter(wave=wave, machine=OuterRef("pk"))
+    rows = Machine.objects.exclude(job="").filter(~Exists(members))
+    return set(rows.order_by().values_list("job", flat=True).distinct())
 
 
 # --- what happened ---------------------------------------------------------------------------
@@ -463,7 +656,7 @@ def _recoveries(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> RecoveryRows | 
 def _attempts(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> AttemptRows:
     """Finished attempts of the wave in order of finishing; triage alone says that one bricked."""
     outcomes = [AttemptStatus.SUCCEEDED, *FAILURES]
-    rows = _of_roster(Attempt.objects.all(), wave).filter(
+    rows = _of_roster(Attempt.objects.first_tries(), wave).filter(
         wave=wave, status__in=outcomes, finished_at__lte=cutoff.as_of
     )
     (ids, time, key), (statuses, triages) = read_columns(

@@ -56,6 +56,7 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
             "seed": policy.seed,
             "resamples": policy.resamples,
             "alpha": plan.alpha,
+            "purity": samples.purity,
             "state_before": before,
         },
         engine_version=judge.ENGINE_VERSION,
@@ -114,7 +115,6 @@ def wave_plan(wave: Wave) -> WavePlan:
         decidable=word.get("decidable", {}),
         hard_stop=hard_stop(wave),
         acknowledged=selectors.acknowledged_signatures(rollout),
-        purity=selectors.purity(wave),
         cumulative_attempts=selectors.cumulative_attempts(rollout),
     )
 
@@ -211,21 +211,27 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
 def _run(rollout: Rollout, *, now: datetime) -> None:
     wave = selectors.current_wave(rollout)
     if wave is None:
+        _start_waiting(rollout, now=now)
         _finish(rollout, now=now)
         return
     if wave.status == WaveStatus.PENDING:
         if draw_check.refusal(wave, now=now) is not None:
+            _start_waiting(rollout, now=now)
             return
         waves.start_wave(wave, cause=selectors.cause_of_next_wave(rollout), now=now)
     if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
         return
     if wave.status == WaveStatus.INSTALLING:
         waves.progress_install(wave, now=now)
-        block = wave.blocks.filter(clock_start=None, started_at__isnull=False).first()
-        if block is not None:
-            starts.start_waiting(block, now=now)
     elif wave.status == WaveStatus.SETTLING:
         waves.settle(wave, now=now)
+    _start_waiting(rollout, now=now)
+
+
+def _start_waiting(rollout: Rollout, *, now: datetime) -> None:
+    """Start who waits: the open block's machines, and those of any wave that are tried again."""
+    for block in selectors.blocks_that_wait(rollout):
+        starts.start_waiting(block, now=now)
 
 
 def _stop_on_installs(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
@@ -261,7 +267,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
         return True
     if wave.status != WaveStatus.OBSERVING:
         return False
-    if decision.kind == DecisionKind.WIDEN and rollout.mode == Rollout.Mode.AUTOMATIC:
+    if decision.kind == DecisionKind.WIDEN and selectors.widens_by_itself(wave):
         move_wave(
             wave, WaveTrigger.WIDEN, cause=decision, now=now, finished_at=now, next_look_at=None
         )
@@ -276,10 +282,14 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     return False
 
 
+#: What holds a wave without an end of its own: at the window's end a person has to say.
+_WITHOUT_END = (Reason.NO_DATA, Reason.INTERFERENCE, Reason.ENVIRONMENT)
+
+
 def _is_blind_at_the_end(wave: Wave, decision: Decision) -> bool:
-    """Tell whether window and extension are over and there still is no data to judge."""
+    """Tell whether window and extension are over and there still is nothing to judge by."""
     return (
-        decision.reason_code == Reason.NO_DATA
+        decision.reason_code in _WITHOUT_END
         and wave.extension_end is not None
         and decision.as_of >= wave.extension_end
     )
@@ -361,11 +371,12 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     if rollout.status != Status.RUNNING:
         return None
     wave = selectors.current_wave(rollout)
+    instants = [now + WAITING] if selectors.blocks_that_wait(rollout).exists() else []
     if wave is None:
-        return now if rollout.released_at is None else surveillance_end(rollout)
-    if wave.status == WaveStatus.PENDING:
-        return now if selectors.refused_start(wave) is None else None
-    instants = []
+        instants.append(now if rollout.released_at is None else surveillance_end(rollout))
+        return min(instants)
+    if wave.status == WaveStatus.PENDING and selectors.refused_start(wave) is None:
+        return now
     if wave.next_look_at is not None and wave.status in _LOOKED_AT:
         instants.append(max(wave.next_look_at, now + POLL))
     if wave.status == WaveStatus.SETTLING:

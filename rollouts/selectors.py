@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet import leases
 from fleet.lifecycle import State
-from fleet.models import FirmwareBundle, FirmwareImage, Machine, StateChange
+from fleet.models import FirmwareBundle, FirmwareImage, StateChange
 from rollouts import planning
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
@@ -23,7 +23,9 @@ from rollouts.lifecycle import (
     WaveTrigger,
 )
 from rollouts.models import (
+    Assignment,
     Attempt,
+    Block,
     Decision,
     Evaluation,
     Membership,
@@ -209,21 +211,6 @@ def _image(image: FirmwareImage) -> planning.Image:
     )
 
 
-def purity(wave: Wave) -> float | None:
-    """Return the share of a wave's canaries in jobs whose machines are all of one arm.
-
-    By the scheduler's present jobs: a job is mixed if any of its machines is no canary of the
-    wave. A machine in no known job counts as alone; None where no job is known at all.
-    """
-    canaries = wave.members.filter(arm=Membership.Arm.CANARY)
-    jobs = Machine.objects.exclude(job="").filter(job__in=canaries.values("machine__job"))
-    if not jobs.exists():
-        return None
-    mixed = jobs.exclude(pk__in=canaries.values("machine")).values_list("job", flat=True).distinct()
-    whole = canaries.count()
-    return 1 - canaries.filter(machine__job__in=mixed).count() / whole if whole else None
-
-
 def reopened_at(wave: Wave) -> datetime | None:
     """Return when the wave's window was opened anew after an override, or None."""
     last = wave.transitions.filter(trigger=WaveTrigger.REOPEN).order_by("-pk").first()
@@ -383,6 +370,55 @@ def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
         }
 
 
+def blocks_that_wait(rollout: Rollout) -> QuerySet[Block]:
+    """Return the blocks of which some attempt waits to be started, in order."""
+    waiting = rollout.attempts.filter(status__in=WAITING, epoch=rollout.epoch)
+    blocks = Block.objects.filter(pk__in=waiting.values("block"))
+    return blocks.select_related("wave__rollout").order_by("wave__number", "number")
+
+
+def excluded(wave: Wave) -> QuerySet[Assignment]:
+    """Return the wave's canaries that a person has excluded."""
+    canaries = wave.members.filter(arm=Membership.Arm.CANARY).values("machine")
+    return Assignment.objects.filter(
+        rollout=wave.rollout_id, machine__in=canaries, exclusion__isnull=False
+    )
+
+
+def advisory_because(wave: Wave) -> list[str]:
+    """Return why the engine may only advise to widen this wave; empty where it may act."""
+    count = excluded(wave).count()
+    return [f"{count} of its canaries were excluded by a person"] if count else []
+
+
+def widens_by_itself(wave: Wave) -> bool:
+    """Tell whether the engine's widen is carried out without anybody's confirmation."""
+    return wave.rollout.mode == Rollout.Mode.AUTOMATIC and not advisory_because(wave)
+
+
+def last_attempts(rollout: Rollout, *, names: Iterable[str]) -> dict[str, Attempt]:
+    """Return the newest attempt on each of these machines that has one, by name."""
+    rows = rollout.attempts.filter(machine__name__in=set(names)).order_by("number")
+    found = rows.select_related("machine", "block__wave")
+    return {attempt.machine.name: attempt for attempt in found}
+
+
+def kinds_of(rollout: Rollout) -> set[str]:
+    """Return the components that the rollout's bundle carries firmware for."""
+    return set(rollout.bundle.images.values_list("kind", flat=True))
+
+
+def successors(rollout: Rollout) -> QuerySet[Rollout]:
+    """Return the newer rollouts of the same component that could take this one's place."""
+    newer = Rollout.objects.filter(
+        kind=Rollout.Kind.UPDATE,
+        created_at__gte=rollout.created_at,
+        status__in=(Status.DRAFT, Status.AWAITING_APPROVAL, Status.APPROVED, Status.RUNNING),
+        bundle__images__kind__in=kinds_of(rollout),
+    )
+    return newer.exclude(pk=rollout.pk).distinct()
+
+
 def untriaged(rollout: Rollout) -> QuerySet[Attempt]:
     """Return the attempts whose machine never came back and nobody has said why."""
     return rollout.attempts.filter(status=AttemptStatus.NEVER_RETURNED, triage="").select_related(
@@ -395,9 +431,13 @@ def install_outcomes(wave: Wave) -> list[str]:
 
     After an override only those of the new window count: the old ones were overridden.
     """
-    ended = wave.attempts.filter(
-        status__in=[AttemptStatus.SUCCEEDED, *FAILURES], finished_at__isnull=False
-    ).order_by("finished_at", "pk")
+    ended = (
+        wave.attempts.filter(
+            status__in=[AttemptStatus.SUCCEEDED, *FAILURES], finished_at__isnull=False
+        )
+        .first_tries()
+        .order_by("finished_at", "pk")
+    )
     reopened = reopened_at(wave)
     if reopened is not None:
         ended = ended.filter(finished_at__gt=reopened)
@@ -409,7 +449,7 @@ def install_outcomes(wave: Wave) -> list[str]:
 
 def cumulative_attempts(rollout: Rollout) -> tuple[int, int]:
     """Return failures and finished attempts over all waves so far."""
-    ended = rollout.attempts.filter(status__in=[AttemptStatus.SUCCEEDED, *FAILURES])
+    ended = rollout.attempts.filter(status__in=[AttemptStatus.SUCCEEDED, *FAILURES]).first_tries()
     counts = ended.aggregate(n=Count("pk"), failed=Count("pk", filter=Q(status__in=FAILURES)))
     return counts["failed"], counts["n"]
 

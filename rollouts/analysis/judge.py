@@ -20,6 +20,7 @@ from rollouts.analysis.errors import (
     DesignTooSmall,
     EmptyArm,
     InvalidLevel,
+    UnitMismatch,
     UnsupportedMetric,
 )
 from rollouts.analysis.evidence import Moment, Track
@@ -27,6 +28,7 @@ from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
 from rollouts.analysis.guardrails.per_unit import unacknowledged
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
+from rollouts.analysis.guardrails.throughput import ThroughputTrack
 from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.proportions import hard_stop
@@ -59,7 +61,7 @@ __all__ = [
     "replay",
 ]
 
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 """Changes whenever the same samples could give other integers or another verdict."""
 
 EXTENSION_CHECKPOINT = 2.0
@@ -74,6 +76,7 @@ _labels_lock = Lock()
 def initial_state(samples: Samples, policy: Policy) -> WaveState:
     """The state before the first look; refuses samples and policies that cannot be judged."""
     _check_arms(samples)
+    _check_unit(samples, policy)
     return WaveState(
         guardrails={guardrail.name: GuardrailState() for guardrail in policy.guardrails}
     )
@@ -86,6 +89,15 @@ def _check_arms(samples: Samples) -> None:
         raise EmptyArm(
             f"a comparison needs a canary and a control: got {canaries} canary and "
             f"{controls} control units"
+        )
+
+
+def _check_unit(samples: Samples, policy: Policy) -> None:
+    """Re-assignments shuffle what was assigned: another unit would be far too sure of itself."""
+    if samples.units.placement != policy.unit:
+        raise UnitMismatch(
+            f"the assignment drew {samples.units.placement!r} and the policy judges by "
+            f"{policy.unit!r}; accepted is the unit that was drawn"
         )
 
 
@@ -241,10 +253,11 @@ def evaluate(
 
     Raises
     ------
-    EmptyArm, InvalidLevel, UnsupportedMetric
+    EmptyArm, InvalidLevel, UnitMismatch, UnsupportedMetric
         If the comparison, the looks or the policy cannot be judged at all.
     """
     _check_arms(samples)
+    _check_unit(samples, policy)
     _check_looks(looks, state)
     check_supported(policy)
     prepared = _prepare(Run(samples, policy, plan, tuple(looks)), state)
@@ -461,20 +474,22 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
     )
 
 
-SHARED_BY_A_JOB = frozenset({Metric.THROUGHPUT})
-"""Metrics that the machines of one synchronous job share: the slowest sets the pace of all."""
+SHARED_BY_A_JOB = frozenset(
+    {Metric.THROUGHPUT, Metric.RECOVERY_TIME, Metric.SEVERE_PATH, Metric.LOST_WORK}
+)
+"""Metrics that the machines of one synchronous job share: its pace, and its restarts."""
 
 
 def _mixed(run: Run, guardrail: Guardrail) -> str | None:
     """Why a metric that a job's machines share cannot be estimated where jobs mix the arms."""
-    purity, floor = run.plan.purity, run.policy.purity_floor
+    purity, floor = run.samples.purity, run.policy.purity_floor
     if guardrail.scope != "job" or guardrail.metric not in SHARED_BY_A_JOB:
         return None
     if purity is None or purity >= floor:
         return None
     return (
-        f"not estimable: mixed jobs ({purity:.0%} of the canaries' machines are in jobs of one "
-        f"arm, the plan's floor is {floor:.0%})"
+        f"not estimable: mixed jobs ({purity:.0%} of exposure lies in jobs whose machines are all "
+        f"in one arm, the plan's floor is {floor:.0%})"
     )
 
 
@@ -511,11 +526,15 @@ def _scores(prepared: _Prepared, look: Look) -> dict[str, tuple[int, ...]]:
     """The integer scores of a live look, enough to replay it; recordings keep their files."""
     if prepared.run.plan.is_recorded:
         return {}
-    return {
+    scores = {
         key: tuple(column.tolist())
         for key, column in prepared.columns.items()
         if key.endswith(f"/{look.number}")
     }
+    near = prepared.run.samples.units.is_near_canary
+    if near is not None:
+        scores[f"is_near_canary/{look.number}"] = tuple(near.astype(np.int64).tolist())
+    return scores
 
 
 # --- what a recommendation needs to know --------------------------------------------------
@@ -545,11 +564,12 @@ def _situation(prepared: _Prepared, index: int) -> Situation:
             for guardrail in run.policy.guardrails
             if guardrail.required is not False and not _is_outside(prepared, guardrail)
         ),
-        jumped=tuple(
-            name
+        jumps={
+            name: jump
             for name, track in prepared.tracks.items()
-            if isinstance(track, FaultTrack) and track.has_jumped(index)
-        ),
+            if isinstance(track, FaultTrack | ThroughputTrack)
+            and (jump := track.jump(index)) is not None
+        },
     )
 
 

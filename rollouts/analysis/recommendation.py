@@ -1,8 +1,9 @@
 """From verdicts to one decision: the worst wins, doubt holds, and every decision says why."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from rollouts.analysis.jumps import Jump
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.spending import CHECKPOINTS
 from rollouts.analysis.verdicts import (
@@ -36,8 +37,8 @@ class Situation:
     blind : tuple of str
         Guardrails whose missing data hold the wave: all but those that are never required, and
         those of a recording that does not collect their kind of report at all.
-    jumped : tuple of str
-        Fault guardrails on which both arms exceed their own period before.
+    jumps : mapping of str to Jump
+        Guardrails on which both arms do worse than in their own period before.
     """
 
     observed_hours: float
@@ -46,7 +47,7 @@ class Situation:
     hard_stop: str | None = None
     unacknowledged: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
-    jumped: tuple[str, ...] = ()
+    jumps: Mapping[str, Jump] = field(default_factory=dict)
 
 
 def recommend(
@@ -123,17 +124,22 @@ def _block(
             Reason.REVIEW,
             f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
         )
-    if situation.jumped:
-        return _hold(
-            Reason.INTERFERENCE,
-            f"both arms exceed their own period before on {_listed(situation.jumped)}; whether "
-            "canaries disturb their neighbours or all suffer alike cannot be told",
-        )
+    if situation.jumps:
+        return _jumped(situation.jumps)
     silent = [g for g in guardrails if g.verdict is Verdict.NO_DATA and g.name in situation.blind]
     if silent:
         words = "; ".join(f"{g.name}: {g.reason}" for g in silent)
         return _hold(Reason.NO_DATA, words)
     return None
+
+
+def _jumped(jumps: Mapping[str, Jump]) -> Recommendation:
+    """The environment only where units far from every canary suffer too, on every guardrail."""
+    suspect = {name: jump for name, jump in jumps.items() if not jump.is_environment}
+    code = Reason.INTERFERENCE if suspect else Reason.ENVIRONMENT
+    told = suspect or jumps
+    words = "; ".join(f"{name}: {jump.words}" for name, jump in told.items())
+    return _hold(code, f"both arms do worse than in their own period before ({words})")
 
 
 def _unproven(guardrails: Sequence[GuardrailEvaluation]) -> list[str]:

@@ -69,7 +69,9 @@ class Units:
     `stratum` codes the cells inside which re-assignments shuffle (stratum x install block).
     `clock_start_seconds` is when the unit's evidence begins, burn-in included: one instant per
     block, the same for both arms (inf: it has not begun). `covariates` maps a metric to the
-    unit's value in the period before (NaN where unknown).
+    unit's value in the period before (NaN where unknown). `is_near_canary` says which units
+    share a job, leaf or domain with a canary (None: not known). `placement` names what the
+    assignment drew: `machine`, or the attribute whose values are the units.
     """
 
     name: tuple[str, ...]
@@ -77,6 +79,8 @@ class Units:
     stratum: IntArray
     clock_start_seconds: FloatArray
     covariates: Mapping[str, FloatArray] = field(default_factory=dict)
+    is_near_canary: BoolArray | None = None
+    placement: str = "machine"
 
     def __post_init__(self) -> None:
         _require_rows(self, "is_canary", "stratum", "clock_start_seconds")
@@ -92,6 +96,11 @@ class Units:
                 raise InvalidSample(
                     f"covariate {metric}: accepted is one finite number per unit, NaN if unknown"
                 )
+        near = self.is_near_canary
+        if near is not None and (
+            near.shape != self.is_canary.shape or not near[self.is_canary].all()
+        ):
+            raise UnitMismatch("is_near_canary is one flag per unit, and true for every canary")
 
 
 @dataclass(frozen=True)
@@ -239,13 +248,30 @@ class AttemptRows:
 
 
 @dataclass(frozen=True)
+class LevelsBefore:
+    """Mean throughput of a unit on a workload in the period before, in the unit of the reports."""
+
+    unit: IntArray
+    workload: IntArray
+    throughput: FloatArray
+    workloads: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_rows(self, "unit", "workload", "throughput")
+        _require_codes(self, "workload", size=len(self.workloads))
+        _require(self, "throughput", at_least=0.0)
+
+
+@dataclass(frozen=True)
 class Samples:
     """Everything that one comparison knows up to one cutoff.
 
     `window_seconds` is the planned length of the window; `interval_seconds` the planned length
     of one telemetry interval (None: unknown, recorded cases). `known_signatures` is the
     fleet's catalogue of signatures seen before the window (None: no such catalogue).
-    `service` None means: in service from enrolled to left.
+    `service` None means: in service from enrolled to left. `purity` is the share of exposure in
+    jobs whose machines are all in one arm (None: jobs are not known). `levels_before` None: the
+    period before is that of the observations that end before the origin, if there are any.
     """
 
     origin: datetime
@@ -261,9 +287,13 @@ class Samples:
     interval_seconds: float | None = None
     known_signatures: frozenset[str] | None = None
     install_baseline: float | None = None
+    purity: float | None = None
+    levels_before: LevelsBefore | None = None
 
     def __post_init__(self) -> None:
         _require_codes(self.machines, "unit", size=len(self.units.name))
+        if self.levels_before is not None:
+            _require_codes(self.levels_before, "unit", size=len(self.units.name))
         for table in (self.service, self.faults, self.observations, self.recoveries, self.attempts):
             if table is not None:
                 _require_codes(table, "machine", size=len(self.machines.name))
@@ -271,7 +301,7 @@ class Samples:
             raise InvalidSample(f"window_seconds must be positive: got {self.window_seconds}")
         if self.interval_seconds is not None and not self.interval_seconds > 0:
             raise InvalidSample(f"interval_seconds must be positive: got {self.interval_seconds}")
-        if self.install_baseline is not None and not 0 <= self.install_baseline <= 1:
-            raise InvalidSample(
-                f"install_baseline is a share in [0, 1]: got {self.install_baseline}"
-            )
+        for name in ("install_baseline", "purity"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise InvalidSample(f"{name} is a share in [0, 1]: got {share}")

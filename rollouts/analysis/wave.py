@@ -58,9 +58,6 @@ class WavePlan:
         A reason to halt outside the error budget.
     acknowledged : frozenset of str
         Novel signatures that a person has acknowledged.
-    purity : float or None
-        Share of the canaries' machines in jobs whose machines are all in one arm; None where
-        the scheduler's jobs are not known, as in recorded cases.
     cumulative_attempts : (failures, attempts) or None
         Installs over all waves so far, for the non-inferiority of installs.
     """
@@ -76,7 +73,6 @@ class WavePlan:
     decidable: Mapping[str, bool] = field(default_factory=dict)
     hard_stop: str | None = None
     acknowledged: frozenset[str] = frozenset()
-    purity: float | None = None
     cumulative_attempts: tuple[int, int] | None = None
 
     @property

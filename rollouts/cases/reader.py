@@ -291,6 +291,7 @@ def _units(roster: Roster, policy: Policy, *, start: float) -> tuple[IntArray, U
     place = {name: position for position, name in enumerate(names)}
     unit = np.array([place[label] for label in labels], dtype=np.int64)
     return unit, Units(
+        placement=policy.unit,
         name=tuple(names),
         is_canary=_shared(roster, unit, roster.is_canary.tolist(), column="arm").astype(np.bool_),
         stratum=_strata(roster, unit, policy.strata),

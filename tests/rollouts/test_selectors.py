@@ -6,13 +6,10 @@ import pytest
 
 from fleet import services as fleet
 from fleet.lifecycle import Trigger
-from fleet.models import Machine
 from rollouts import pipeline, selectors, services
 from rollouts.models import Rollout
 from tests.factories import NOW
 from tests.rollouts import rows
-from tests.rollouts.fakes import Driver, FakeFleet
-from tests.rollouts.plans import started
 
 pytestmark = pytest.mark.django_db
 
@@ -107,18 +104,3 @@ def test_arms_are_counted_by_wave():
     rollout = begun()
 
     assert selectors.arm_sizes(rollout) == {1: {"canary": 4, "control": 16}}
-
-
-def test_purity_is_the_share_of_canaries_in_jobs_of_one_arm(fake_fleet: FakeFleet, driver: Driver):
-    rollout = started(fake_fleet)
-    driver.settle()
-    wave = selectors.waves_of(rollout)[0]
-    canaries = list(wave.members.filter(arm="canary").values_list("machine_id", flat=True))
-    control = wave.members.filter(arm="control").first()
-    assert control is not None
-    assert selectors.purity(wave) is None
-
-    Machine.objects.filter(pk__in=canaries[:4]).update(job="pure")
-    Machine.objects.filter(pk__in=[*canaries[4:6], control.machine_id]).update(job="mixed")
-
-    assert selectors.purity(wave) == 0.75

@@ -37,6 +37,7 @@ from rollouts.analysis.hazards import (
     rate_ratio,
 )
 from rollouts.analysis.hazards import ratio_limits as limits_of
+from rollouts.analysis.jumps import Jump, jump_details, jump_of
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.power import FaultRate, effective_margin, fault_ni_power, is_decidable
 from rollouts.analysis.proportions import rate_ratio_exact
@@ -44,9 +45,6 @@ from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import Strata
 from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
-
-JUMP_Z = 3.0902
-"""One-sided p of .001."""
 
 
 class Limits(NamedTuple):
@@ -203,25 +201,25 @@ class FaultTrack:
         )
         return is_decidable(power)
 
-    def has_jumped(self, index: int) -> bool:
+    def jump(self, index: int) -> Jump | None:
         """Do both arms fail more often than each did in its own period before?
 
         Whole days are compared, so that the time of day is no reason.
         """
-        observed = float(self.run.as_of[index]) - self.run.first_clock
-        if self.before is None or observed < SECONDS_PER_DAY:
-            return False
-        here = self.run.present(index)
-        scores = [
-            jump_z(
-                self.count[arm, index],
-                self.run.exposure.days[arm, index],
-                episodes_before=self.before.episodes[arm],
-                days_before=self.before.days[arm],
-            )
-            for arm in (here & self.run.is_canary, here & ~self.run.is_canary)
-        ]
-        return all(z is not None and z > JUMP_Z for z in scores)
+        before = self.before
+        if before is None or not self.run.has_whole_day(index):
+            return None
+        return jump_of(
+            lambda units: jump_z(
+                self.count[units, index],
+                self.run.exposure.days[units, index],
+                episodes_before=before.episodes[units],
+                days_before=before.days[units],
+            ),
+            present=self.run.present(index),
+            is_canary=self.run.is_canary,
+            is_near=self.run.samples.units.is_near_canary,
+        )
 
     def judge(
         self, moment: Moment, sums: Mapping[str, IntArray]
@@ -267,6 +265,7 @@ class FaultTrack:
                 "fixed_look_method": fixed.method,
                 "is_clipped": limits.is_clipped,
                 "statistic": int(harm[0]),
+                **jump_details(self.jump(k)),
             },
         )
         return evaluation, state

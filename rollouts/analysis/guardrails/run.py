@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from rollouts.analysis.errors import NoLooks
-from rollouts.analysis.exposure import Exposure, exposure_at
+from rollouts.analysis.exposure import SECONDS_PER_DAY, Exposure, exposure_at
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.samples import BoolArray, FloatArray, Samples
 from rollouts.analysis.scores import Strata
@@ -53,6 +53,10 @@ class Run:
     def first_clock(self) -> float:
         """When the first block's clock started, in seconds since the origin."""
         return float(self.samples.units.clock_start_seconds.min())
+
+    def has_whole_day(self, index: int) -> bool:
+        """Is the window a day old? Before that, the time of day is a reason of its own."""
+        return float(self.as_of[index]) - self.first_clock >= SECONDS_PER_DAY
 
     def present(self, index: int) -> BoolArray:
         return np.asarray(self.exposure.is_present[:, index])

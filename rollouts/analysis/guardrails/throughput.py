@@ -21,9 +21,10 @@ from rollouts.analysis.evidence import (
 )
 from rollouts.analysis.exposure import clock_start
 from rollouts.analysis.guardrails.run import Run
+from rollouts.analysis.jumps import Jump, drop_z, jump_details, jump_of
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.power import is_decidable, throughput_ni_power
-from rollouts.analysis.samples import FloatArray, IntArray
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import UNITS_PER_RATIO, Strata, adjusted, quantised
 from rollouts.analysis.throughput import (
     ThroughputRatio,
@@ -120,6 +121,69 @@ class ThroughputTrack:
             tested=1 / (1 - self._drops[side]),
         )
 
+    # --- the period before -----------------------------------------------------------------
+
+    @cached_property
+    def _before(self) -> tuple[FloatArray, BoolArray] | None:
+        """Mean per unit and workload in the period before, and where there is one."""
+        samples = self.run.samples
+        levels, rows = samples.levels_before, samples.observations
+        place = {name: code for code, name in enumerate(self.workloads)}
+        if levels is not None:
+            unit, value, names, code = (
+                levels.unit,
+                levels.throughput,
+                levels.workloads,
+                levels.workload,
+            )
+        elif rows is not None:
+            early = (rows.end_seconds <= 0) & np.isfinite(rows.throughput)
+            early &= rows.in_service_seconds > 0
+            unit, value = samples.machines.unit[rows.machine[early]], rows.throughput[early]
+            names, code = rows.workloads, rows.workload[early]
+        else:
+            return None
+        known = np.array([place.get(name, -1) for name in names], dtype=np.int64)
+        workload = known[code] if known.size else code
+        kept = workload >= 0
+        if not kept.any():
+            return None
+        table = ThroughputTable(
+            unit[kept], workload[kept], value[kept], self.run.units, len(self.workloads)
+        )
+        return table.cell_means(value[kept])
+
+    def jump(self, index: int) -> Jump | None:
+        """Did both arms get slower than each was in its own period before, beyond the tolerance?
+
+        Each unit is compared with itself, on the workloads that it ran in both periods.
+        """
+        if index not in self._jumps:
+            self._jumps[index] = self._jump(index)
+        return self._jumps[index]
+
+    @cached_property
+    def _jumps(self) -> dict[int, Jump | None]:
+        return {}
+
+    def _jump(self, index: int) -> Jump | None:
+        if self._before is None or not self.run.has_whole_day(index):
+            return None
+        before, was = self._before
+        now, is_now = self.table(index).cell_means(self.table(index).value)
+        both = was & is_now & (before > 0)
+        ratios = np.divide(now, before, out=np.zeros(now.shape), where=both)
+        seen = both.sum(axis=1)
+        ratio = np.divide(
+            ratios.sum(axis=1), seen, out=np.full(self.run.units, np.nan), where=seen > 0
+        )
+        return jump_of(
+            lambda units: drop_z(ratio[units], tolerance=self.guardrail.tolerance),
+            present=seen > 0,
+            is_canary=self.run.is_canary,
+            is_near=self.run.samples.units.is_near_canary,
+        )
+
     # --- judgement -------------------------------------------------------------------------
 
     @property
@@ -197,6 +261,7 @@ class ThroughputTrack:
                 "tolerance": self.guardrail.tolerance,
                 "workloads": self._by_workload(found),
                 "statistic": int(harm.sums[0]),
+                **jump_details(self.jump(k)),
             },
         )
         return evaluation, state
