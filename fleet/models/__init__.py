@@ -5,6 +5,7 @@ from fleet.models.clock import Clock, Heartbeat
 from fleet.models.firmware import (
     BundleImage,
     BundleStatus,
+    DesiredBundle,
     FirmwareBundle,
     FirmwareImage,
     FirmwareRecord,
@@ -34,6 +35,7 @@ __all__ = [
     "CollectorCursor",
     "Component",
     "Cordon",
+    "DesiredBundle",
     "Fault",
     "FaultSignature",
     "FirmwareBundle",

@@ -198,3 +198,28 @@ class FirmwareRecord(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.machine} {self.kind} {self.version} {self.stage} since {self.since}"
+
+
+class DesiredBundle(AppendOnlyModel):
+    """Which bundle machines of a platform are meant to run; the newest row of a pool holds.
+
+    An empty pool means every pool that has no row of its own. Without a bundle nothing is wanted
+    any more, and the pool is back to what holds for every pool.
+    """
+
+    platform = models.ForeignKey(Platform, on_delete=models.PROTECT, related_name="desired")
+    pool = models.CharField(max_length=100, blank=True)
+    bundle = models.ForeignKey(
+        FirmwareBundle, on_delete=models.PROTECT, related_name="desired", null=True, blank=True
+    )
+    since = models.DateTimeField()
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    reason = models.CharField(max_length=300)
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("platform", "pool", "pk")
+        indexes = (models.Index(fields=["platform", "pool"], name="desired_platform_pool"),)
+
+    def __str__(self) -> str:
+        return f"{self.platform} {self.pool or 'every pool'}: {self.bundle or 'nothing'}"
