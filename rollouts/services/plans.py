@@ -2,38 +2,24 @@
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, QuerySet
 
 from fleet import selectors as fleet_selectors
-from fleet.lifecycle import State
-from fleet.models import BundleStatus, Fault, FirmwareBundle, Machine
+from fleet.bulk import insert_new
+from fleet.models import FirmwareBundle
 from rollouts import planning, policies
-from rollouts.analysis.policy import Metric
-from rollouts.errors import PlanRefused, SamePerson
-from rollouts.lifecycle import AttemptStatus, Status, Trigger, next_status
-from rollouts.models import Assignment, Attempt, Order, Policy, Rollout, Wave
-from rollouts.services.forecast import forecast, wave_alphas
+from rollouts.errors import PlanChanged, PlanRefused, SamePerson
+from rollouts.lifecycle import Status, Trigger, next_status
+from rollouts.models import Assignment, Order, Policy, Rollout, Wave
+from rollouts.services.design import Design, design
+from rollouts.services.forecast import forecast
+from rollouts.services.preview import difference, keep
 from rollouts.services.records import move, record_order
-
-#: Faults that far back decide a machine's class of recent faults.
-RECENT = timedelta(days=14)
-#: Metrics that are judged by re-assignment, so that the design has to reach their alpha.
-_DRAWN = frozenset(Metric) - {Metric.INSTALL}
-#: A rollout in one of these keeps its machines to itself.
-_HOLDS_MACHINES = (
-    Status.AWAITING_APPROVAL,
-    Status.APPROVED,
-    Status.RUNNING,
-    Status.PAUSED,
-    Status.HALTED,
-    Status.ROLLING_BACK,
-)
 
 
 @transaction.atomic
@@ -123,188 +109,104 @@ def save_policy(
 
 
 @transaction.atomic
-def submit(rollout: Rollout, *, actor: User, now: datetime) -> Order:
-    """Draw and store the assignment, freeze the plan under a digest, and ask for approval.
+def submit(rollout: Rollout, *, actor: User, now: datetime, digest: str | None = None) -> Order:
+    """Store the drawn order, freeze the plan under its digest, and ask for approval.
+
+    With the digest of a preview exactly what that preview showed is stored, or nothing. Without
+    one it is what the draft's last preview showed, or nothing; a draft that nobody previewed has
+    promised nothing and is drawn now.
 
     Raises
     ------
+    PlanChanged
+        If the fleet or the plan is not what the preview showed; it names the difference.
     PlanRefused
         With every reason at once.
     """
     next_status(Status(rollout.status), Trigger.SUBMIT)
-    # Held, so that of two plans over the same machines the later one sees the earlier; in the
-    # order in which attempts take machines, so that neither waits for the other crosswise.
-    held = eligible(rollout).select_for_update(of=("self",), no_key=True).order_by("pk")
-    machines = sorted(held.select_related("platform"), key=lambda machine: machine.name)
-    design = draw(rollout, machines, now=now)
-    reasons = _reasons_against(rollout, machines, design)
-    if reasons:
-        raise PlanRefused(reasons)
-    _store(rollout, machines, design, now=now)
-    order = record_order(rollout, Order.Kind.SUBMIT, actor=actor, now=now)
-    digest = planning.plan_digest({**rollout.plan, "seed": rollout.seed}, design.rows)
-    move(rollout, Trigger.SUBMIT, cause=order, now=now, plan_digest=digest, submitted_at=now)
+    _hold_machines(rollout)
+    made = design(rollout, now=now)
+    _check_promise(rollout, made, digest=digest)
+    if made.reasons:
+        raise PlanRefused(list(made.reasons))
+    _store(rollout, made, now=now)
+    keep(rollout, made, now=now)
+    order = record_order(
+        rollout, Order.Kind.SUBMIT, actor=actor, now=now, parameters={"plan_digest": made.digest}
+    )
+    move(rollout, Trigger.SUBMIT, cause=order, now=now, plan_digest=made.digest, submitted_at=now)
     return order
 
 
-def eligible(rollout: Rollout) -> QuerySet[Machine]:
-    """Return the machines of the selector that the bundle fits and that are in service.
+def _hold_machines(rollout: Rollout) -> None:
+    """Hold the rows of the machines, so that of two plans over them the later sees the earlier.
 
-    A machine that fell back from this bundle has declined it, until somebody has triaged why.
+    In the order in which attempts take machines, so that neither waits for the other crosswise.
     """
-    declined = Attempt.objects.filter(
-        rollout__bundle=rollout.bundle,
-        rollout__kind=Rollout.Kind.UPDATE,
-        status=AttemptStatus.FELL_BACK,
-        triage="",
-    )
-    return (
-        fleet_selectors.machines_matching(rollout.selector)
-        .filter(platform__in=rollout.bundle.platforms.all(), state=State.IN_SERVICE)
-        .exclude(pk__in=declined.values("machine"))
-    )
+    machines = fleet_selectors.machines_matching(rollout.selector).order_by("pk")
+    held = machines.select_for_update(of=("self",), no_key=True).values_list("pk", flat=True)
+    for _ in held.iterator(chunk_size=10_000):
+        pass
 
 
-def draw(rollout: Rollout, machines: list[Machine], *, now: datetime) -> planning.Assignments:
-    """Draw the one random order of the rollout from its own seed: same draft, same order."""
-    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
-    keys = policy.strata or planning.DEFAULT_STRATA
-    units = _units(rollout, machines, unit=policy.unit, keys=keys, now=now)
-    specs = [planning.WaveSpec.of(wave) for wave in rollout.plan["waves"]]
-    return planning.draw_order(
-        units,
-        sizes=planning.wave_sizes(len(units), specs, hold_back=policy.hold_back),
-        seed=rollout.seed,
-        salt=f"rollout {rollout.pk}",
-        strata=keys,
-    )
+def _check_promise(rollout: Rollout, made: Design, *, digest: str | None) -> None:
+    if digest is None:
+        last = rollout.previews.first()
+        if last is not None and last.digest != made.digest:
+            raise PlanChanged(*difference(last, made))
+        return
+    if digest == made.digest:
+        return
+    seen = rollout.previews.filter(digest=digest).first()
+    if seen is None:
+        raise PlanChanged(f"no preview of {rollout} has the digest {digest!r}; look at a new one")
+    raise PlanChanged(*difference(seen, made))
 
 
-def _units(
-    rollout: Rollout,
-    machines: list[Machine],
-    *,
-    unit: str,
-    keys: tuple[str, ...],
-    now: datetime,
-) -> list[planning.UnitInput]:
-    values = _stratum_values(rollout, machines, keys=keys, now=now)
-    members: dict[str, list[Machine]] = {}
-    for machine in machines:
-        members.setdefault(_placement(machine, unit), []).append(machine)
-    return [
-        planning.UnitInput(
-            name=name,
-            fields={
-                key: "+".join(sorted({values[machine.pk][key] for machine in group}))
-                for key in keys
-            },
-            machines=tuple(machine.name for machine in group),
-        )
-        for name, group in members.items()
-    ]
-
-
-def _placement(machine: Machine, unit: str) -> str:
-    if unit == "machine":
-        return machine.name
-    value = getattr(machine, unit, "") or machine.labels.get(unit, "")
-    return value or machine.name
-
-
-def _stratum_values(
-    rollout: Rollout, machines: list[Machine], *, keys: tuple[str, ...], now: datetime
-) -> dict[int, dict[str, str]]:
-    versions = fleet_selectors.versions_now([machine.pk for machine in machines])
-    kinds = list(rollout.bundle.places.order_by("position").values_list("image__kind", flat=True))
-    faults = dict(
-        Fault.objects.filter(machine__in=eligible(rollout), time__gt=now - RECENT, time__lte=now)
-        .values_list("machine")
-        .annotate(n=Count("pk"))
-        .order_by("machine")
-    )
-    known = {
-        "platform": lambda machine: machine.platform.name,
-        "from_version": lambda machine: _from_version(versions.get(machine.pk, {}), kinds),
-        "recent_faults": lambda machine: planning.recent_fault_class(faults.get(machine.pk, 0)),
-    }
-    return {
-        machine.pk: {
-            key: known[key](machine) if key in known else _field(machine, key) for key in keys
-        }
-        for machine in machines
-    }
-
-
-def _from_version(present: Mapping[str, str], kinds: list[str]) -> str:
-    """Name the present version of each kind; parts of one kind may run several."""
-    return ", ".join(
-        f"{kind} {'/'.join(sorted({v for k, v in present.items() if k.split('/')[0] == kind}))}"
-        for kind in kinds
-    )
-
-
-def _field(machine: Machine, key: str) -> str:
-    return str(getattr(machine, key, "") or machine.labels.get(key, ""))
-
-
-def _reasons_against(
-    rollout: Rollout, machines: list[Machine], design: planning.Assignments
-) -> list[str]:
-    reasons = []
-    if rollout.bundle.status != BundleStatus.APPROVED:
-        reasons.append(f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved")
-    if not machines:
-        reasons.append(
-            f"selector {rollout.selector!r} selects no machine in service that bundle "
-            f"{rollout.bundle} fits"
-        )
-    busy = Assignment.objects.filter(
-        machine__in=eligible(rollout),
-        rollout__status__in=_HOLDS_MACHINES,
-    ).values_list("rollout__name", flat=True)
-    for name in sorted(set(busy.order_by().distinct())):
-        reasons.append(f"machines are in rollout {name!r} already")
-    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
-    alphas = wave_alphas(policy, waves=len(design.sizes))
-    judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
-    metrics = [metric.value for metric in Metric]
-    return reasons + planning.refuse(
-        rollout.plan, assignments=design, alphas=judged, metrics=metrics
-    )
-
-
-def _store(
-    rollout: Rollout, machines: list[Machine], design: planning.Assignments, *, now: datetime
-) -> None:
+def _store(rollout: Rollout, made: Design, *, now: datetime) -> None:
+    drawn = made.assignments
     Assignment.objects.filter(rollout=rollout).delete()
     Wave.objects.filter(rollout=rollout).delete()
-    by_name = {machine.name: machine for machine in machines}
-    Assignment.objects.bulk_create(
+    members = {member.name: member for member in made.population.members}
+    insert_new(
+        Assignment,
+        (
+            "rollout_id",
+            "machine_id",
+            "machine_name",
+            "unit",
+            "stratum",
+            "position",
+            "planned_wave",
+            "is_hold_back",
+            "previous_versions",
+            "irreversible",
+        ),
         [
-            Assignment(
-                rollout=rollout,
-                machine=by_name[name],
-                machine_name=name,
-                unit=place.unit,
-                stratum=place.stratum,
-                position=place.position,
-                planned_wave=place.planned_wave,
-                is_hold_back=place.is_hold_back,
+            (
+                rollout.pk,
+                members[name].pk,
+                name,
+                place.unit,
+                place.stratum,
+                place.position,
+                place.planned_wave,
+                place.is_hold_back,
+                {},
+                members[name].irreversible[:300],
             )
-            for place in design.rows
+            for place in drawn.rows
             for name in place.machines
         ],
-        batch_size=1000,
     )
     specs = rollout.plan["waves"]
-    words = forecast(rollout, design, now=now)
+    words = forecast(rollout, drawn, now=now)
     Wave.objects.bulk_create(
         [
             Wave(
                 rollout=rollout,
                 number=number,
-                size=design.sizes[number - 1],
+                size=drawn.sizes[number - 1],
                 window_hours=spec["window_hours"],
                 allows_smoke=spec["allows_smoke"],
                 forecast=words[number - 1],
@@ -316,7 +218,7 @@ def _store(
         rollout=rollout,
         number=len(specs) + 1,
         kind=Wave.Kind.RELEASE,
-        size=sum(place.is_hold_back for place in design.rows),
+        size=sum(place.is_hold_back for place in drawn.rows),
         window_hours=0,
     )
 

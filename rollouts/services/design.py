@@ -1,0 +1,134 @@
+"""The one calculation behind preview and submission: who is drawn, in what order, what digest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet.models import BundleStatus
+from rollouts import planning, policies
+from rollouts.analysis.policy import Metric, Policy
+from rollouts.models import Rollout
+from rollouts.services.forecast import wave_alphas
+from rollouts.services.population import (
+    Population,
+    read_population,
+    recent_faults,
+    units_of,
+)
+
+#: So long a draft's previews keep the faults that decide a machine's stratum.
+SAME_DRAW = timedelta(hours=24)
+#: Metrics that are judged by re-assignment, so that the design has to reach their alpha.
+_DRAWN = frozenset(Metric) - {Metric.INSTALL}
+
+
+@dataclass(frozen=True)
+class Design:
+    """A population in its drawn order, under one digest, and everything that speaks against it."""
+
+    population: Population
+    assignments: planning.Assignments
+    policy: Policy
+    digest: str
+    drawn_as_of: datetime
+    reasons: tuple[str, ...]
+
+
+def design(rollout: Rollout, *, now: datetime) -> Design:
+    """Draw the random order of a draft over the fleet as it stands.
+
+    The order follows from the draft's own seed and each unit's name, so a machine that joins or
+    leaves moves nobody past anybody else, and a second look never re-rolls.
+    """
+    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
+    as_of = drawn_as_of(rollout, now=now)
+    population = read_population(rollout.bundle, rollout.selector, besides=rollout.pk)
+    assignments = draw(rollout, population, policy=policy, as_of=as_of)
+    return Design(
+        population=population,
+        assignments=assignments,
+        policy=policy,
+        digest=planning.plan_digest(signed_document(rollout), assignments.rows),
+        drawn_as_of=as_of,
+        reasons=tuple(reasons_against(rollout, population, assignments, policy=policy)),
+    )
+
+
+def signed_document(rollout: Rollout) -> Mapping[str, Any]:
+    """Return what the digest covers besides the members: the plan, its seed and the bundle."""
+    return {**rollout.plan, "seed": rollout.seed, "bundle": rollout.bundle.digest}
+
+
+def drawn_as_of(rollout: Rollout, *, now: datetime) -> datetime:
+    """Return the time up to which faults count for the strata; a day long that of the last look.
+
+    So that a fault between preview and submission does not change the digest.
+    """
+    last = rollout.previews.order_by("-drawn_as_of").first()
+    return last.drawn_as_of if last and now - last.drawn_as_of < SAME_DRAW else now
+
+
+def draw(
+    rollout: Rollout, population: Population, *, policy: Policy, as_of: datetime
+) -> planning.Assignments:
+    """Draw the one random order of the rollout from its own seed: same draft, same order."""
+    keys = policy.strata or planning.DEFAULT_STRATA
+    units = units_of(
+        population,
+        unit=policy.unit,
+        keys=keys,
+        kinds=list(
+            rollout.bundle.places.order_by("position").values_list("image__kind", flat=True)
+        ),
+        faults=recent_faults(rollout.selector, as_of=as_of) if "recent_faults" in keys else {},
+    )
+    specs = [planning.WaveSpec.of(wave) for wave in rollout.plan["waves"]]
+    return planning.draw_order(
+        units,
+        sizes=planning.wave_sizes(len(units), specs, hold_back=policy.hold_back),
+        seed=rollout.seed,
+        salt=f"rollout {rollout.pk}",
+        strata=keys,
+    )
+
+
+def reasons_against(
+    rollout: Rollout,
+    population: Population,
+    assignments: planning.Assignments,
+    *,
+    policy: Policy,
+) -> list[str]:
+    """Return everything that keeps the plan from being submitted, at once."""
+    reasons = []
+    bundle = rollout.bundle
+    if bundle.status != BundleStatus.APPROVED:
+        reasons.append(f"bundle {bundle} is {bundle.status}, not approved")
+    if not population.members:
+        reasons.append(_nobody(rollout, population))
+    reasons += [
+        f"machines are in rollout {conflict.rollout!r} already: {conflict.machines.count} "
+        f"({', '.join(conflict.machines.first)}{', …' if conflict.machines.count > 10 else ''}), "
+        f"which writes {', '.join(conflict.kinds)} too or what that depends on"
+        for conflict in population.conflicts
+        if conflict.blocks
+    ]
+    alphas = wave_alphas(policy, waves=len(assignments.sizes))
+    judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
+    return reasons + planning.refuse(
+        rollout.plan,
+        assignments=assignments,
+        alphas=judged,
+        metrics=[metric.value for metric in Metric],
+    )
+
+
+def _nobody(rollout: Rollout, population: Population) -> str:
+    """Say why nobody is left: what the selector selects, and what keeps all of them out."""
+    said = (
+        f"selector {rollout.selector!r} selects no machine in service that bundle "
+        f"{rollout.bundle} fits"
+    )
+    why = [f"{group.count} {reason}" for reason, group in population.excluded.items()]
+    return f"{said}: {'; '.join(why)}" if why else said

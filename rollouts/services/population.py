@@ -1,0 +1,447 @@
+"""Whom a plan reaches: the machines that it may draw, and why each other one is left out.
+
+Read as rows, not as model instances: a plan may reach a hundred thousand machines. What many
+machines share (their place, their versions) is one object.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import Count, F, QuerySet, Window
+from django.db.models.functions import RowNumber
+
+from fleet import selectors as fleet_selectors
+from fleet.lifecycle import State
+from fleet.models import (
+    BundleImage,
+    Cordon,
+    Fault,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Machine,
+)
+from rollouts import planning
+from rollouts.lifecycle import AttemptStatus, Status
+from rollouts.models import Assignment, Attempt, Rollout
+from rollouts.planning.readiness import Image, Readiness, readiness
+
+#: Faults that far back decide a machine's class of recent faults.
+RECENT = timedelta(days=14)
+#: A rollout in one of these keeps its machines to itself.
+HOLDS_MACHINES = (
+    Status.AWAITING_APPROVAL,
+    Status.APPROVED,
+    Status.RUNNING,
+    Status.PAUSED,
+    Status.HALTED,
+    Status.ROLLING_BACK,
+)
+#: Machines that are named where only their number is given in full.
+MOST_NAMED = 10
+_CHUNK = 10_000
+
+
+class Place(NamedTuple):
+    """Where a machine stands and what runs on it."""
+
+    platform: str
+    site: str
+    pool: str
+    rack: str
+    chassis: str
+    power_domain: str
+    nvlink_domain: str
+    leaf: str
+    job: str
+    workload: str
+
+
+class Member(NamedTuple):
+    """One machine that may be drawn."""
+
+    pk: int
+    name: str
+    place: Place
+    labels: Mapping[str, str]
+    versions: Mapping[str, str]
+    irreversible: str
+
+
+@dataclass
+class Group:
+    """How many machines something is true of, and the first of them by name."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.first) < MOST_NAMED:
+            self.first.append(name)
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Another rollout that has some of these machines; it blocks if it writes the same parts."""
+
+    rollout: str
+    rollout_id: int
+    status: str
+    kinds: tuple[str, ...]
+    blocks: bool
+    machines: Group
+
+
+@dataclass(frozen=True)
+class Population:
+    """Who may be drawn, by name; who is left out, by reason; who else has these machines."""
+
+    members: Sequence[Member]
+    excluded: Mapping[str, Group]
+    irreversible: Mapping[str, Group]
+    conflicts: Sequence[Conflict]
+
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.members]
+
+
+def read_population(bundle: FirmwareBundle, selector: str, *, besides: int | None) -> Population:
+    """Sort the machines of a selector into who may be drawn and who is left out, and why.
+
+    `besides` is the rollout that plans; what it holds itself is no conflict.
+    """
+    selected = fleet_selectors.machines_matching(selector)
+    kinds = list(bundle.places.order_by("position").values_list("image__kind", flat=True))
+    versions = present_versions(selected, kinds=kinds)
+    ready = _readiness(bundle, versions.values())
+    left_out = _LeftOut.of(bundle)
+    members: list[Member] = []
+    excluded: dict[str, Group] = {}
+    irreversible: dict[str, Group] = {}
+    for pk, name, state, works, labels, place in _rows(selected):
+        present = versions.get(pk, _NOTHING)
+        why = left_out.why(pk, state=state, works=works, platform=place.platform)
+        why = why or ready.blocked.get(id(present), "")
+        if not why and id(present) in ready.current:
+            why = "runs the bundle already"
+        if why:
+            excluded.setdefault(why, Group()).add(name)
+            continue
+        stuck = ready.irreversible.get(id(present), "")
+        if stuck:
+            irreversible.setdefault(stuck, Group()).add(name)
+        members.append(Member(pk, name, place, labels, present, stuck))
+    return Population(
+        members=members,
+        excluded=excluded,
+        irreversible=irreversible,
+        conflicts=_conflicts(members, kinds=kinds, bundle=bundle, besides=besides),
+    )
+
+
+def _rows(
+    selected: QuerySet[Machine],
+) -> Iterator[tuple[int, str, str, bool, Mapping[str, str], Place]]:
+    """Read the machines by name; machines that stand alike share one `Place`."""
+    places: dict[tuple[str, ...], Place] = {}
+    rows = selected.order_by("name").values_list(
+        "pk",
+        "name",
+        "state",
+        "may_take_work",
+        "labels",
+        "platform__name",
+        *Place._fields[1:],
+    )
+    for row in rows.iterator(chunk_size=_CHUNK):
+        key = row[5:]
+        place = places.get(key)
+        if place is None:
+            place = places[key] = Place(*key)
+        yield row[0], row[1], row[2], row[3], row[4] or _NOTHING, place
+
+
+_NOTHING: Mapping[str, str] = {}
+
+
+# --- who is left out ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """What keeps single machines out of a plan, read in a few statements for all of them."""
+
+    platforms: frozenset[str]
+    bundle: str
+    declined: frozenset[int]
+    cordons: Mapping[int, str]
+
+    @classmethod
+    def of(cls, bundle: FirmwareBundle) -> "_LeftOut":
+        owners: dict[int, list[str]] = {}
+        standing = Cordon.objects.filter(lifted_at=None).order_by("owner")
+        for machine, owner in standing.values_list("machine_id", "owner"):
+            owners.setdefault(machine, []).append(owner)
+        return cls(
+            platforms=frozenset(bundle.platforms.values_list("name", flat=True)),
+            bundle=str(bundle),
+            declined=frozenset(declined(bundle).values_list("machine_id", flat=True)),
+            cordons={
+                machine: f"cordoned by {', '.join(dict.fromkeys(names))}"
+                for machine, names in owners.items()
+            },
+        )
+
+    def why(self, pk: int, *, state: str, works: bool, platform: str) -> str:
+        """Say why a machine is left out, or nothing."""
+        if platform not in self.platforms:
+            return f"platform {platform} is not covered by bundle {self.bundle}"
+        if state != State.IN_SERVICE:
+            return f"not in service: {state}"
+        if pk in self.declined:
+            return f"declined bundle {self.bundle} before, and nobody has said why"
+        if pk in self.cordons:
+            return self.cordons[pk]
+        return "" if works else "may take no work"
+
+
+def declined(bundle: FirmwareBundle) -> QuerySet[Attempt]:
+    """Return the attempts after which their machine fell back, until somebody has said why."""
+    return Attempt.objects.filter(
+        rollout__bundle=bundle,
+        rollout__kind=Rollout.Kind.UPDATE,
+        status=AttemptStatus.FELL_BACK,
+        triage="",
+    )
+
+
+def _conflicts(
+    members: Sequence[Member], *, kinds: Sequence[str], bundle: FirmwareBundle, besides: int | None
+) -> list[Conflict]:
+    """Return the other rollouts that have some of these machines, by name.
+
+    Two rollouts may share machines where they write different parts that do not depend on each
+    other: both draw their canaries at random, so neither tips the balance of the other's arms.
+    """
+    others = Rollout.objects.filter(status__in=HOLDS_MACHINES)
+    if besides is not None:
+        others = others.exclude(pk=besides).exclude(parent=besides)
+    wanted = {member.pk: member.name for member in members}
+    found = []
+    for other in others.select_related("bundle").order_by("name"):
+        held = Group()
+        own = Assignment.objects.filter(rollout=other).values_list("machine_id", flat=True)
+        for name in sorted(wanted[pk] for pk in own.iterator(chunk_size=_CHUNK) if pk in wanted):
+            held.add(name)
+        if held.count:
+            theirs = tuple(other.bundle.places.values_list("image__kind", flat=True))
+            found.append(
+                Conflict(
+                    rollout=other.name,
+                    rollout_id=other.pk,
+                    status=other.status,
+                    kinds=theirs,
+                    blocks=_interact(bundle, kinds, other.bundle, theirs),
+                    machines=held,
+                )
+            )
+    return found
+
+
+def _interact(
+    bundle: FirmwareBundle, kinds: Sequence[str], other: FirmwareBundle, theirs: Sequence[str]
+) -> bool:
+    """Tell whether two bundles write the same kind of part, or one depends on the other's."""
+    return bool(
+        set(kinds) & set(theirs)
+        or set(bundle.required_pairs) & set(theirs)
+        or set(other.required_pairs) & set(kinds)
+    )
+
+
+# --- versions ----------------------------------------------------------------------------------
+
+
+def present_versions(
+    selected: QuerySet[Machine], *, kinds: Sequence[str]
+) -> dict[int, Mapping[str, str]]:
+    """Return the active versions of these kinds per machine; equal ones are one object.
+
+    Keyed by kind, with a number for each further version where parts of one kind differ. A part
+    on whose version the witnesses disagree says `disputed`, which equals no version.
+    """
+    latest = (
+        FirmwareRecord.objects.filter(
+            machine__in=selected.values("pk"), stage=FirmwareRecord.Stage.ACTIVE, kind__in=kinds
+        )
+        .annotate(
+            age=Window(
+                RowNumber(),
+                partition_by=["machine_id", "kind", "slot"],
+                order_by=[F("since").desc(), F("pk").desc()],
+            )
+        )
+        .filter(age=1)
+        .exclude(version="", is_disputed=False)
+        .order_by("machine_id", "kind", "version")
+        .values_list("machine_id", "kind", "version", "is_disputed")
+        .distinct()
+    )
+    found: dict[int, Mapping[str, str]] = {}
+    shared: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+    for pk, parts in _by_machine(latest.iterator(chunk_size=_CHUNK)):
+        known = shared.get(parts)
+        if known is None:
+            known = shared[parts] = _keyed(parts)
+        found[pk] = known
+    return found
+
+
+def _by_machine(
+    rows: Iterable[tuple[int, str, str, bool]],
+) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
+    machine: int | None = None
+    parts: list[tuple[str, str]] = []
+    for pk, kind, version, is_disputed in rows:
+        if pk != machine:
+            if machine is not None:
+                yield machine, tuple(parts)
+            machine, parts = pk, []
+        parts.append((kind, "disputed" if is_disputed else version))
+    if machine is not None:
+        yield machine, tuple(parts)
+
+
+def _keyed(parts: Sequence[tuple[str, str]]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for kind, version in parts:
+        further = sum(1 for key in versions if key.split("/")[0] == kind)
+        versions[f"{kind}/{further}" if further else kind] = version
+    return versions
+
+
+def _readiness(bundle: FirmwareBundle, versions: Iterable[Mapping[str, str]]) -> Readiness[int]:
+    """Judge each different set of versions once; keyed by the identity of the shared object."""
+    images = {
+        pk: _image(row)
+        for pk, *row in FirmwareImage.objects.values_list("pk", *_IMAGE_FIELDS).iterator()
+    }
+    order = BundleImage.objects.filter(bundle=bundle).order_by("position")
+    different = {id(present): present for present in versions}
+    different[id(_NOTHING)] = _NOTHING
+    return readiness(
+        different,
+        bundle=[images[pk] for pk in order.values_list("image_id", flat=True)],
+        images=list(images.values()),
+    )
+
+
+_IMAGE_FIELDS = (
+    "kind",
+    "version",
+    "scheme",
+    "vendor",
+    "activation",
+    "is_downgrade_allowed",
+    "floor_version",
+)
+
+
+def _image(row: Sequence[Any]) -> Image:
+    return Image(**dict(zip(_IMAGE_FIELDS, row, strict=True)))
+
+
+# --- units -------------------------------------------------------------------------------------
+
+
+def units_of(
+    population: Population,
+    *,
+    unit: str,
+    keys: tuple[str, ...],
+    kinds: Sequence[str],
+    faults: Mapping[int, int],
+) -> list[planning.UnitInput]:
+    """Return the placement units of a population with the values that strata are made of."""
+    values = _Values(keys=keys, kinds=kinds, faults=faults)
+    if unit == "machine":
+        return [planning.UnitInput(m.name, values.of(m)) for m in population.members]
+    groups: dict[str, list[Member]] = {}
+    for member in population.members:
+        groups.setdefault(_field(member, unit) or member.name, []).append(member)
+    return [
+        planning.UnitInput(
+            name=name,
+            fields={
+                key: "+".join(sorted({values.of(member)[key] for member in group})) for key in keys
+            },
+            machines=tuple(member.name for member in group),
+        )
+        for name, group in groups.items()
+    ]
+
+
+class _Values:
+    """The stratum values of machines; those of machines that are alike are one object."""
+
+    def __init__(
+        self, *, keys: tuple[str, ...], kinds: Sequence[str], faults: Mapping[int, int]
+    ) -> None:
+        self.keys, self.kinds, self.faults = keys, kinds, faults
+        self.seen: dict[tuple[str, ...], dict[str, str]] = {}
+        self.from_versions: dict[int, str] = {}
+
+    def of(self, member: Member) -> dict[str, str]:
+        values = tuple(self._value(member, key) for key in self.keys)
+        found = self.seen.get(values)
+        if found is None:
+            found = self.seen[values] = dict(zip(self.keys, values, strict=True))
+        return found
+
+    def _value(self, member: Member, key: str) -> str:
+        if key == "recent_faults":
+            return planning.recent_fault_class(self.faults.get(member.pk, 0))
+        if key != "from_version":
+            return _field(member, key)
+        known = self.from_versions.get(id(member.versions))
+        if known is None:
+            known = self.from_versions[id(member.versions)] = from_version(
+                member.versions, self.kinds
+            )
+        return known
+
+
+def from_version(present: Mapping[str, str], kinds: Sequence[str]) -> str:
+    """Name the present version of each kind; parts of one kind may run several.
+
+    Examples
+    --------
+    >>> from_version({"bmc": "1.0", "gpu": "96.0", "gpu/1": "97.0"}, ["bmc", "gpu"])
+    'bmc 1.0, gpu 96.0/97.0'
+    """
+    return ", ".join(
+        f"{kind} {'/'.join(sorted({v for k, v in present.items() if k.split('/')[0] == kind}))}"
+        for kind in kinds
+    )
+
+
+def _field(member: Member, key: str) -> str:
+    if key == "machine" or key == "name":
+        return member.name
+    return str(getattr(member.place, key, "") or member.labels.get(key, ""))
+
+
+def recent_faults(selector: str, *, as_of: datetime) -> dict[int, int]:
+    """Count the faults of the period before, per machine, of what was known at that time."""
+    faults = Fault.objects.filter(
+        machine__in=fleet_selectors.machines_matching(selector).values("pk"),
+        time__gt=as_of - RECENT,
+        time__lte=as_of,
+        received_at__lte=as_of,
+    )
+    counts = faults.order_by("machine").values_list("machine").annotate(n=Count("pk"))
+    return dict(counts.iterator(chunk_size=_CHUNK))
