@@ -167,7 +167,7 @@ class ThroughputTrack:
         return {}
 
     def _jump(self, index: int) -> Jump | None:
-        if self._before is None or not self.run.has_whole_day(index):
+        if self._before is None:
             return None
         before, was = self._before
         now, is_now = self.table(index).cell_means(self.table(index).value)
