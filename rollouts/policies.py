@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.errors import PolicyRefused
+from rollouts.planning.windows import freeze_reasons, window_reasons
 
 SCHEMA_PATH = Path(__file__).with_name("policy.schema.json")
 
@@ -236,6 +237,11 @@ def _contradictions(document: Document, *, kind: Kind) -> Iterator[str]:
         yield "weights: the guardrails' shares add up to 0; at least one must be positive"
     if kind is Kind.CASE:
         yield from _case_contradictions(document, filled)
+        return
+    for position, item in enumerate(filled["windows"]):
+        yield from window_reasons(item, place=f"windows[{position}]")
+    for position, item in enumerate(filled["freezes"]):
+        yield from freeze_reasons(item, place=f"freezes[{position}]")
 
 
 def _margin_below_tolerance(item: Document, *, place: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ Sizes are counted in placement units; with the unit `machine` that is machines.
 """
 
 from rollouts.planning.batches import Deal, batch_count, deal_blocks, deal_counts
+from rollouts.planning.legs import is_by_hand, legs, needs_boot, online_prefix
 from rollouts.planning.limits import Candidate, Caps, Pool, Startable, startable
 from rollouts.planning.order import (
     DEFAULT_STRATA,
@@ -20,6 +21,16 @@ from rollouts.planning.order import (
 from rollouts.planning.readiness import Image, Readiness, readiness
 from rollouts.planning.refusal import can_reach, cells_of, log_assignments, refuse
 from rollouts.planning.waves import WaveSpec, allocate, exact, hold_back_size, wave_sizes
+from rollouts.planning.windows import (
+    Freeze,
+    Gate,
+    Place,
+    Window,
+    freeze_reasons,
+    gate,
+    longest_attempt,
+    window_reasons,
+)
 
 __all__ = [
     "DEFAULT_STRATA",
@@ -28,13 +39,17 @@ __all__ = [
     "Candidate",
     "Caps",
     "Deal",
+    "Freeze",
+    "Gate",
     "Image",
     "Merge",
+    "Place",
     "Pool",
     "Readiness",
     "Startable",
     "UnitInput",
     "WaveSpec",
+    "Window",
     "allocate",
     "batch_count",
     "can_reach",
@@ -45,12 +60,20 @@ __all__ = [
     "draw_order",
     "exact",
     "fleet_change",
+    "freeze_reasons",
+    "gate",
     "hold_back_size",
+    "is_by_hand",
+    "legs",
     "log_assignments",
+    "longest_attempt",
+    "needs_boot",
+    "online_prefix",
     "plan_digest",
     "readiness",
     "recent_fault_class",
     "refuse",
     "startable",
     "wave_sizes",
+    "window_reasons",
 ]

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
 from rollouts.planning.batches import batch_count, deal_counts
 from rollouts.planning.order import Assignments
 from rollouts.planning.waves import WaveSpec, exact
+from rollouts.planning.windows import longest_attempt
 
 #: Ends of an attempt that leave the machine in service; every other one takes it to diagnosis.
 _BACK_AT_WORK = ("succeeded", "fell_back")
@@ -76,6 +78,7 @@ def refuse(
         *_wave_reasons(specs),
         *_control_reasons(assignments),
         *_time_reasons(plan, specs),
+        *_window_reasons(plan),
         *_cap_reasons(plan.get("caps", {})),
         *_promise_reasons(plan),
         *_metric_reasons(plan["guardrails"], metrics=metrics),
@@ -143,21 +146,28 @@ def _time_reasons(plan: Mapping[str, Any], specs: Sequence[WaveSpec]) -> list[st
     return reasons
 
 
-def _cap_reasons(caps: Mapping[str, float | None]) -> list[str]:
+def _window_reasons(plan: Mapping[str, Any]) -> list[str]:
+    windows = plan.get("windows", ())
+    needed = longest_attempt(plan) / timedelta(minutes=1) if windows else 0
+    return [
+        f"windows[{position}]: {window['duration_minutes']:g} min are shorter than the "
+        f"{needed:g} min that an attempt may take from its install to its read-back"
+        for position, window in enumerate(windows)
+        if window["duration_minutes"] < needed
+    ]
+
+
+def _cap_reasons(caps: Mapping[str, Any]) -> list[str]:
     return [
         f"caps.{name} of {value:g} lets no machine start; more than 0 or null is accepted"
         for name, value in sorted(caps.items())
-        if value is not None and value <= 0
+        if isinstance(value, int | float) and value <= 0
     ]
 
 
 def _promise_reasons(plan: Mapping[str, Any]) -> list[str]:
     """What a plan can say and nothing carries out; silence would pass for a promise."""
     reasons = []
-    if plan.get("windows"):
-        reasons.append(
-            "windows: attempts are not kept to maintenance windows; leave the list empty"
-        )
     if plan.get("max_attempts", 1) > 1:
         reasons.append(
             f"max_attempts of {plan['max_attempts']}: attempts are not repeated; 1 is accepted"

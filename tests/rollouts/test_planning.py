@@ -541,16 +541,28 @@ def test_everything_that_is_wrong_is_said_at_once():
 
 def test_what_nothing_carries_out_is_refused_instead_of_ignored():
     reasons = refused(
-        windows=[{"start": "22:00", "end": "04:00"}],
         max_attempts=3,
         on_halt={"succeeded": "drain", "fell_back": "roll_back", "never_returned": "do_not_reboot"},
     )
 
     assert reasons == [
-        "windows: attempts are not kept to maintenance windows; leave the list empty",
         "max_attempts of 3: attempts are not repeated; 1 is accepted",
         "on_halt.succeeded of 'drain' is not carried out; accepted: leave or roll_back",
     ]
+
+
+def test_a_window_in_which_no_attempt_can_end_is_refused():
+    reasons = refused(
+        windows=[
+            {"start": "22:00", "duration_minutes": 119},
+            {"start": "22:00", "duration_minutes": 120},
+        ],
+        install_timeout_minutes=60,
+        return_timeout_minutes=30,
+    )
+
+    words = "are shorter than the 120 min that an attempt may take from its install to its read-back"
+    assert reasons == [f"windows[0]: 119 min {words}"]
 
 
 # --- the signed plan -------------------------------------------------------------------------
