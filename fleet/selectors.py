@@ -130,10 +130,11 @@ def versions_now(
     *,
     stage: str = FirmwareRecord.Stage.ACTIVE,
     at: datetime | None = None,
+    kinds: Collection[str] | None = None,
 ) -> dict[int, dict[str, str]]:
     """Return per machine the version of each component, keyed `kind` or `kind/slot`.
 
-    With `at`, those that held at that time.
+    With `at`, those that held at that time; with `kinds`, components of these kinds only.
 
     Where BMC and host disagree, the value says so (`disputed: bmc 4.1, host 4.2`) and so equals
     no version. Components of which nothing is known are left out.
@@ -141,7 +142,7 @@ def versions_now(
     return {
         pk: versions
         for some in batches(sorted(machine_ids), size=LOOK_UP)
-        for pk, versions in _latest(some, stage=stage, at=at).items()
+        for pk, versions in _latest(some, stage=stage, at=at, kinds=kinds).items()
     }
 
 
@@ -153,9 +154,15 @@ def versions_as_of(
 
 
 def _latest(
-    machine_ids: Sequence[int], *, stage: str, at: datetime | None = None
+    machine_ids: Sequence[int],
+    *,
+    stage: str,
+    at: datetime | None = None,
+    kinds: Collection[str] | None = None,
 ) -> dict[int, dict[str, str]]:
     records = FirmwareRecord.objects.filter(machine_id__in=machine_ids, stage=stage)
+    if kinds is not None:
+        records = records.filter(kind__in=kinds)
     if at is not None:
         records = records.filter(since__lte=at)
     last = records.annotate(

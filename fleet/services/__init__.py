@@ -6,6 +6,7 @@ from fleet.services.firmware import (
     create_bundle,
     create_image,
     record_readings,
+    set_desired_bundle,
     set_images,
     withdraw_bundle,
 )
@@ -33,5 +34,6 @@ __all__ = [
     "register_machines",
     "register_platform",
     "set_images",
+    "set_desired_bundle",
     "withdraw_bundle",
 ]

@@ -18,6 +18,7 @@ from fleet.errors import BundleFrozen, BundleNotReady, SelfApproval
 from fleet.models import (
     BundleImage,
     BundleStatus,
+    DesiredBundle,
     FirmwareBundle,
     FirmwareImage,
     FirmwareRecord,
@@ -274,6 +275,41 @@ def _move_bundle(bundle: FirmwareBundle, *, old: BundleStatus, **changes: Any) -
         )
     bundle.refresh_from_db()
     return bundle
+
+
+def set_desired_bundle(
+    platform: Platform,
+    *,
+    pool: str = "",
+    bundle: FirmwareBundle | None,
+    actor: User,
+    reason: str,
+    now: datetime,
+) -> DesiredBundle:
+    """Say which bundle a platform's machines are meant to run, in one pool or in every other.
+
+    It moves no firmware: it is what drift is measured against. None takes a pool's row back.
+
+    Raises
+    ------
+    BundleNotReady
+        If the bundle is not approved, or not made for the platform.
+    """
+    if bundle is not None:
+        if bundle.status != BundleStatus.APPROVED:
+            raise BundleNotReady(f"bundle {bundle} is {bundle.status}; an approved one is needed")
+        if not bundle.platforms.filter(pk=platform.pk).exists():
+            made = ", ".join(bundle.platforms.values_list("name", flat=True))
+            raise BundleNotReady(f"bundle {bundle} is made for {made}, not for {platform}")
+    return DesiredBundle.objects.create(
+        platform=platform,
+        pool=pool,
+        bundle=bundle,
+        since=now,
+        actor=actor,
+        reason=reason,
+        recorded_at=timezone.now(),
+    )
 
 
 def set_images(bundle: FirmwareBundle, images: Sequence[FirmwareImage]) -> None:
