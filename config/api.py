@@ -40,6 +40,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_transition"),
     rollouts.errors.PlanRefused: (HTTPStatus.BAD_REQUEST, "plan_refused"),
     rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
+    rollouts.errors.OrderRefused: (HTTPStatus.CONFLICT, "order_refused"),
     rollouts.errors.ApprovalExpired: (HTTPStatus.CONFLICT, "approval_expired"),
     rollouts.errors.MixedUnit: (HTTPStatus.CONFLICT, "mixed_unit"),
     rollouts.errors.SamePerson: (HTTPStatus.FORBIDDEN, "same_person"),

@@ -1,10 +1,17 @@
 """Rollouts in the admin: records to read. What steers a rollout is its page, by orders."""
 
 from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
 
+from fleet import clock
 from fleet.admin import RecordAdmin, RecordInline
+from fleet.hints import hint
+from rollouts import roles, services, tasks
 from rollouts.models import (
     Action,
     Assignment,
@@ -18,6 +25,7 @@ from rollouts.models import (
     Membership,
     Order,
     Policy,
+    Reminder,
     Rollout,
     ScoreBlob,
     Transition,
@@ -45,6 +53,26 @@ class RolloutAdmin(RecordAdmin):
     search_fields = ("name",)
     readonly_fields = ("page",)
     inlines = (WaveInline,)
+    actions = ("halt_selected", "halt_all")
+
+    def has_halt_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm(roles.HALT))
+
+    @admin.action(description="Halt the selected rollouts", permissions=("halt",))
+    def halt_selected(self, request: HttpRequest, queryset: QuerySet[Rollout]) -> None:
+        chosen = queryset.filter(status__in=services.STOPPED).values_list("pk", flat=True)
+        self._halt(request, only=list(chosen))
+
+    @admin.action(description="Halt every rollout, selected or not", permissions=("halt",))
+    def halt_all(self, request: HttpRequest, queryset: QuerySet[Rollout]) -> None:
+        self._halt(request, only=None)
+
+    def _halt(self, request: HttpRequest, *, only: list[int] | None) -> None:
+        actor = get_object_or_404(User, username=request.user.get_username())
+        given = services.halt_all(actor=actor, now=clock.now(), only=only)
+        for order in given:
+            hint(tasks.evaluate, order.rollout_id)
+        self.message_user(request, f"halted: {', '.join(str(o.rollout) for o in given) or 'none'}")
 
     @admin.display(description="page")
     def page(self, rollout: Rollout) -> str:
@@ -178,4 +206,13 @@ class ActionAdmin(RecordAdmin):
         "order__actor",
     )
     search_fields = ("=machine__name", "rollout__name")
+    ordering = ("-pk",)
+
+
+@admin.register(Reminder)
+class ReminderAdmin(RecordAdmin):
+    list_display = ("rollout", "subject", "status", "since", "number", "text", "at")
+    list_filter = ("status",)
+    list_select_related = ("rollout",)
+    search_fields = ("rollout__name",)
     ordering = ("-pk",)

@@ -21,6 +21,14 @@ class PlanRefused(RolloutError):
         self.reasons = reasons
 
 
+class OrderRefused(RolloutError):
+    """The order does not fit what stands now; `reasons` lists everything against it at once."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
 class PlanChanged(RolloutError):
     """What was seen is no longer what would be done; `reasons` names the difference."""
 

@@ -6,13 +6,15 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from rollouts import roles
-from rollouts.models import Attempt, Order
+from rollouts import roles, selectors
+from rollouts.models import Attempt, Order, Rollout
 
 #: Orders that go past a verdict: a reason and a second person.
 PAST_VERDICT = frozenset({Order.Kind.OVERRIDE, Order.Kind.SKIP_WAVE})
 #: Orders that carry no words.
 PLAIN = frozenset({Order.Kind.SUBMIT, Order.Kind.START})
+#: Orders about machines that are named.
+ABOUT_MACHINES = frozenset({Order.Kind.RETRY, Order.Kind.EXCLUDE})
 
 
 class OrderForm(forms.Form):
@@ -26,12 +28,16 @@ class OrderForm(forms.Form):
         required=False,
     )
     signatures = forms.CharField(label=_("Signatures, separated by commas"), max_length=2000)
+    machines = forms.CharField(label=_("Machines, separated by commas"), max_length=20000)
+    by = forms.ModelChoiceField(label=_("The newer rollout"), queryset=Rollout.objects.none())
 
-    def __init__(self, data: Mapping[str, Any], *, kind: Order.Kind) -> None:
+    def __init__(
+        self, data: Mapping[str, Any], *, kind: Order.Kind, rollout: Rollout | None = None
+    ) -> None:
         super().__init__(data)
         if kind in PLAIN:
             del self.fields["reason"]
-        if kind is Order.Kind.DENY or kind in PAST_VERDICT:
+        if kind is Order.Kind.DENY or kind in PAST_VERDICT | ABOUT_MACHINES:
             self.fields["reason"].required = True
         if kind in PAST_VERDICT:
             self.fields["second_person"].required = True
@@ -39,13 +45,32 @@ class OrderForm(forms.Form):
             del self.fields["second_person"]
         if kind is not Order.Kind.ACKNOWLEDGE:
             del self.fields["signatures"]
+        if kind not in ABOUT_MACHINES:
+            del self.fields["machines"]
+        if kind is not Order.Kind.SUPERSEDE:
+            del self.fields["by"]
+        elif rollout is not None:
+            self.fields["by"].queryset = selectors.successors(rollout)
 
     def clean_signatures(self) -> list[str]:
-        return [name.strip() for name in self.cleaned_data["signatures"].split(",") if name.strip()]
+        return _names(self.cleaned_data["signatures"])
+
+    def clean_machines(self) -> list[str]:
+        return _names(self.cleaned_data["machines"])
 
     def given(self) -> dict[str, Any]:
         """What was said, without what was left empty."""
         return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+class ReasonForm(forms.Form):
+    """An order that may say why."""
+
+    reason = forms.CharField(label=_("Reason"), max_length=2000, required=False)
 
 
 class TriageForm(forms.Form):

@@ -4,6 +4,7 @@ What is offered is a courtesy to people; the services refuse by themselves what 
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,14 @@ from django.utils.translation import gettext_lazy as _
 
 from rollouts import roles, selectors
 from rollouts.analysis.verdicts import Reason
-from rollouts.lifecycle import TRANSITIONS, AttemptStatus, Status, Trigger, WaveStatus
+from rollouts.lifecycle import (
+    FAILURES,
+    TRANSITIONS,
+    AttemptStatus,
+    Status,
+    Trigger,
+    WaveStatus,
+)
 from rollouts.models import Attempt, Order, Rollout, Wave
 
 MOST_OF_A_KIND = 20
@@ -27,6 +35,18 @@ def possible_orders(rollout: Rollout) -> Iterator[Order.Kind]:
             yield kind
     if status is Status.RUNNING:
         yield from wave_orders(selectors.current_wave(rollout))
+    yield from _member_orders(rollout)
+    if (status, Trigger.CANCEL) in TRANSITIONS and selectors.successors(rollout).exists():
+        yield Order.Kind.SUPERSEDE
+
+
+def _member_orders(rollout: Rollout) -> Iterator[Order.Kind]:
+    """The orders about single machines of the rollout."""
+    is_under_way = rollout.status in (Status.RUNNING, Status.PAUSED)
+    if is_under_way and rollout.attempts.filter(status__in=FAILURES).exists():
+        yield Order.Kind.RETRY
+    if rollout.finished_at is None and rollout.status != Status.DRAFT:
+        yield Order.Kind.EXCLUDE
 
 
 def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
@@ -73,8 +93,13 @@ def waiting_for(user: Any) -> Iterator[tuple[Rollout, Any]]:
 def advised() -> Iterator[Wave]:
     """Waves that the engine would widen if a person confirmed it."""
     waves = Wave.objects.filter(status=WaveStatus.OBSERVING, rollout__status=Status.RUNNING)
-    asking = waves.exclude(rollout__mode=Rollout.Mode.AUTOMATIC).select_related("rollout")
-    return (wave for wave in asking[:MOST_OF_A_KIND] if selectors.advised_widen(wave))
+    asking = waves.select_related("rollout")[: 5 * MOST_OF_A_KIND]
+    found = (
+        wave
+        for wave in asking
+        if not selectors.widens_by_itself(wave) and selectors.advised_widen(wave)
+    )
+    return islice(found, MOST_OF_A_KIND)
 
 
 def untriaged() -> Iterable[Rollout]:

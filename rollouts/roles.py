@@ -40,12 +40,20 @@ NEEDED: Mapping[Order.Kind, str] = {
     Order.Kind.OVERRIDE: OVERRIDE,
     Order.Kind.EXTEND: OPERATE,
     Order.Kind.SKIP_WAVE: OVERRIDE,
+    Order.Kind.RETRY: OPERATE,
+    Order.Kind.EXCLUDE: OPERATE,
+    Order.Kind.SUPERSEDE: OPERATE,
     Order.Kind.ROLL_BACK: OPERATE,
     Order.Kind.CANCEL: OPERATE,
     Order.Kind.ACKNOWLEDGE: OPERATE,
 }
 
-_REPORT = ("fleet.add_fault", "fleet.add_observation", "fleet.add_recovery")
+_REPORT = (
+    "fleet.add_fault",
+    "fleet.add_observation",
+    "fleet.add_recovery",
+    "fleet.add_change",
+)
 #: Beyond viewing everything and halting, which every group may.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "viewer": (),
@@ -57,6 +65,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "rollouts.add_policy",
         "fleet.add_firmwarebundle",
         "fleet.add_firmwareimage",
+        "fleet.delete_machine",  # which retires it
     ),
     "approver": (APPROVE, OVERRIDE, "fleet.change_firmwarebundle"),
 }

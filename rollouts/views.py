@@ -15,12 +15,14 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock
@@ -29,7 +31,7 @@ from fleet.models import Machine
 from rollouts import charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.explain import explain
-from rollouts.forms import OrderForm, TriageForm
+from rollouts.forms import OrderForm, ReasonForm, TriageForm
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
 
@@ -56,6 +58,9 @@ COMMANDS: Mapping[Order.Kind, Callable[..., Order | None]] = {
     Order.Kind.ROLL_BACK: services.roll_back,
     Order.Kind.CANCEL: services.cancel,
     Order.Kind.ACKNOWLEDGE: services.acknowledge,
+    Order.Kind.RETRY: services.retry,
+    Order.Kind.EXCLUDE: services.exclude,
+    Order.Kind.SUPERSEDE: services.supersede,
 }
 
 LABELS: Mapping[Order.Kind, Any] = {
@@ -73,6 +78,9 @@ LABELS: Mapping[Order.Kind, Any] = {
     Order.Kind.ROLL_BACK: _("Roll back"),
     Order.Kind.CANCEL: _("Cancel the rollout"),
     Order.Kind.ACKNOWLEDGE: _("Acknowledge signatures"),
+    Order.Kind.RETRY: _("Retry failed machines"),
+    Order.Kind.EXCLUDE: _("Exclude machines"),
+    Order.Kind.SUPERSEDE: _("Supersede by a newer rollout"),
 }
 
 MOVING = (Status.RUNNING, Status.ROLLING_BACK, Status.PAUSED)
@@ -223,7 +231,7 @@ def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     return {
         "may_halt": Order.Kind.HALT in offered,
         "offers": [
-            {"kind": kind, "label": LABELS[kind], "form": OrderForm({}, kind=kind)}
+            {"kind": kind, "label": LABELS[kind], "form": OrderForm({}, kind=kind, rollout=rollout)}
             for kind in offered
             if kind is not Order.Kind.HALT
         ],
@@ -311,7 +319,7 @@ def give_order(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
     if not roles.may_order(request.user, order_kind, rollout):
         needed = roles.permission_for(order_kind, rollout)
         raise PermissionDenied(f"{kind} needs the permission {needed}")
-    form = OrderForm(request.POST, kind=order_kind)
+    form = OrderForm(request.POST, kind=order_kind, rollout=rollout)
     if not form.is_valid():
         for field, errors in form.errors.items():
             messages.error(request, f"{field}: {' '.join(map(str, errors))}")
@@ -320,6 +328,29 @@ def give_order(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
     hint(tasks.evaluate, rollout.pk)
     messages.success(request, _("Ordered: {order}").format(order=LABELS[order_kind]))
     return redirect("rollouts:detail", pk=pk)
+
+
+@require_POST
+@login_required
+@permission_required(roles.HALT, raise_exception=True)
+def halt_all(request: HttpRequest) -> HttpResponse:
+    """Halt everything that is under way: one click, no confirmation."""
+    form = ReasonForm(request.POST)
+    form.is_valid()
+    given = services.halt_all(
+        actor=get_object_or_404(User, pk=request.user.pk),
+        now=clock.now(),
+        reason=form.cleaned_data.get("reason", ""),
+    )
+    for order in given:
+        hint(tasks.evaluate, order.rollout_id)
+    messages.success(
+        request,
+        ngettext("{count} rollout is halted", "{count} rollouts are halted", len(given)).format(
+            count=len(given)
+        ),
+    )
+    return redirect("rollouts:home")
 
 
 @require_POST

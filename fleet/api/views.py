@@ -144,19 +144,6 @@ class BundleViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         services.approve_bundle(bundle, approver=person(request), now=clock.now())
         return Response(BundleSerializer(self.get_object()).data)
 
-    @extend_schema(request=EmptySerializer, responses=BundleSerializer)
-    @action(
-        detail=True,
-        methods=["post"],
-        permission_classes=[IsAuthenticated, needs("fleet.change_firmwarebundle")],
-    )
-    def withdraw(self, request: Request, pk: str) -> Response:
-        """Take a bundle back: no rollout may start with it."""
-        bundle = self.get_object()
-        EmptySerializer(data=request.data).is_valid(raise_exception=True)
-        services.withdraw_bundle(bundle, actor=person(request), now=clock.now())
-        return Response(BundleSerializer(self.get_object()).data)
-
 
 # --- telemetry ----------------------------------------------------------------------------------
 

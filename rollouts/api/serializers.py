@@ -187,6 +187,36 @@ class AcknowledgeSerializer(ReasonSerializer):
     )
 
 
+class MachinesSerializer(NeedsReasonSerializer):
+    """An order about machines of the rollout, by name, and why."""
+
+    machines = serializers.ListField(
+        child=serializers.CharField(max_length=200), allow_empty=False, max_length=1000
+    )
+
+
+class SupersedeSerializer(ReasonSerializer):
+    """The newer rollout that takes this one's place."""
+
+    by = serializers.PrimaryKeyRelatedField(
+        queryset=Rollout.objects.all(), help_text="identifier of the newer rollout"
+    )
+
+
+class HaltAllSerializer(StrictSerializer):
+    """What was halted, by one order each."""
+
+    halted = OrderSerializer(many=True)
+
+
+class WithdrawnSerializer(StrictSerializer):
+    """The orders that stopped what would still have installed the bundle."""
+
+    bundle = serializers.IntegerField()
+    status = serializers.CharField()
+    orders = OrderSerializer(many=True)
+
+
 class TriageSerializer(StrictSerializer):
     """Why a machine did not come back."""
 

@@ -1,5 +1,6 @@
 """The rollouts' routes below /api/v1/."""
 
+from django.urls import path
 from rest_framework.routers import SimpleRouter
 
 from rollouts.api import views
@@ -15,4 +16,7 @@ router.register(rf"{_RECORDS}/orders", views.OrderViewSet, basename="order")
 router.register(rf"{_RECORDS}/decisions", views.DecisionViewSet, basename="decision")
 router.register(rf"{_RECORDS}/evaluations", views.EvaluationViewSet, basename="evaluation")
 
-urlpatterns = router.urls
+urlpatterns = [
+    *router.urls,
+    path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),
+]

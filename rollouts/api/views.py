@@ -1,7 +1,7 @@
 """Rollouts over REST: written as drafts, read with their evidence, steered by orders."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models import Model, QuerySet
 from drf_spectacular.types import OpenApiTypes
@@ -14,10 +14,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.status import HTTP_201_CREATED
+from rest_framework.views import APIView
 
 from fleet import clock
 from fleet.api.base import StrictViewSet, needs, person
 from fleet.hints import hint
+from fleet.models import FirmwareBundle
 from rollouts import roles, services, tasks
 from rollouts.api import filters
 from rollouts.api.serializers import (
@@ -27,6 +29,8 @@ from rollouts.api.serializers import (
     ConditionSerializer,
     DecisionSerializer,
     EvaluationSerializer,
+    HaltAllSerializer,
+    MachinesSerializer,
     NeedsReasonSerializer,
     NewPolicySerializer,
     NewRolloutSerializer,
@@ -37,8 +41,10 @@ from rollouts.api.serializers import (
     ReplayableEvaluationSerializer,
     RolloutSerializer,
     SecondPersonSerializer,
+    SupersedeSerializer,
     TriageSerializer,
     WaveSerializer,
+    WithdrawnSerializer,
 )
 from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
@@ -162,6 +168,32 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         """Say that somebody has looked at novel signatures; only then does widening go on."""
         return self.give(services.acknowledge)
 
+    @order(MachinesSerializer)
+    def retry(self, request: Request, pk: str) -> Response:
+        """Try failed machines anew; their failures stay failures in the evidence."""
+        return self.give(services.retry)
+
+    @order(MachinesSerializer)
+    def exclude(self, request: Request, pk: str) -> Response:
+        """Leave machines alone; they stay in their arm, and their wave becomes advisory."""
+        return self.give(services.exclude)
+
+    @order(SupersedeSerializer)
+    def supersede(self, request: Request, pk: str) -> Response:
+        """End the rollout in favour of a newer one of the same component."""
+        return self.give(services.supersede)
+
+    @extend_schema(request=ReasonSerializer, responses={201: HaltAllSerializer})
+    @action(detail=False, methods=["post"], permission_classes=[IsAuthenticated, needs(roles.HALT)])
+    def halt_all(self, request: Request) -> Response:
+        """Halt everything that is under way; needs the least right and no confirmation."""
+        body = ReasonSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        given = services.halt_all(actor=person(request), now=clock.now(), **body.validated_data)
+        for one in given:
+            hint(tasks.evaluate, one.rollout_id)
+        return Response(HaltAllSerializer({"halted": given}).data, status=HTTP_201_CREATED)
+
     def give(self, command: Callable[..., Order | None]) -> Response:
         """Parse, command, answer with the order; the hint only saves waiting for the sweep."""
         rollout = self.get_object()  # asks for the permission, before anything is said of the body
@@ -170,6 +202,27 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         given = command(rollout, actor=person(self.request), now=clock.now(), **body.validated_data)
         hint(tasks.evaluate, rollout.pk)
         return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
+
+
+class WithdrawView(APIView):
+    """Takes a bundle back and stops what would still install it."""
+
+    permission_classes: ClassVar = [IsAuthenticated, needs("fleet.change_firmwarebundle")]
+
+    @extend_schema(request=ReasonSerializer, responses=WithdrawnSerializer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Withdraw a bundle: rollouts of it are halted, those that have not begun are cancelled."""
+        bundle = get_object_or_404(FirmwareBundle, pk=pk)
+        body = ReasonSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        given = services.withdraw_bundle(
+            bundle, actor=person(request), now=clock.now(), **body.validated_data
+        )
+        for one in given:
+            hint(tasks.evaluate, one.rollout_id)
+        bundle.refresh_from_db()
+        answer = {"bundle": bundle.pk, "status": bundle.status, "orders": given}
+        return Response(WithdrawnSerializer(answer).data)
 
 
 ROLLOUT_PARAMETERS = [

@@ -1,5 +1,6 @@
 """What changes rollouts: every write goes through these functions."""
 
+from rollouts.services.members import exclude, retry
 from rollouts.services.orders import (
     acknowledge,
     advance,
@@ -15,23 +16,30 @@ from rollouts.services.orders import (
     triage,
 )
 from rollouts.services.plans import approve, create_draft, deny, save_policy, submit
+from rollouts.services.stops import STOPPED, halt_all, supersede, withdraw_bundle
 
 __all__ = [
+    "STOPPED",
     "acknowledge",
     "advance",
     "approve",
     "cancel",
     "create_draft",
     "deny",
+    "exclude",
     "extend",
     "halt",
+    "halt_all",
     "override",
     "pause",
     "resume",
+    "retry",
     "roll_back",
     "save_policy",
     "skip_wave",
     "start",
     "submit",
+    "supersede",
     "triage",
+    "withdraw_bundle",
 ]

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet.models import BundleStatus
 from rollouts import selectors
-from rollouts.errors import NotHalted, PlanRefused, SamePerson
+from rollouts.errors import NotHalted, OrderRefused, SamePerson
 from rollouts.lifecycle import (
     FAILURES,
     WAVE_MOVES_WHILE,
@@ -37,11 +37,11 @@ def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
 
     Raises
     ------
-    PlanRefused
+    OrderRefused
         If the bundle has been withdrawn since the plan was approved.
     """
     if rollout.bundle.status != BundleStatus.APPROVED:
-        raise PlanRefused([f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved"])
+        raise OrderRefused([f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved"])
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
     move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
     return order
@@ -153,11 +153,11 @@ def advance(
     wave = selectors.current_wave(rollout)
     if wave is None or wave.status not in (WaveStatus.HELD, WaveStatus.OBSERVING):
         seen = "no open wave" if wave is None else f"a wave that is {wave.status}"
-        raise PlanRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
+        raise OrderRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
     if wave.status == WaveStatus.HELD:
         _check_second_person(actor, second_person, reason, what="widening a held wave")
     elif selectors.advised_widen(wave) is None:
-        raise PlanRefused([f"the engine has not advised to widen {wave}"])
+        raise OrderRefused([f"the engine has not advised to widen {wave}"])
     order = record_order(
         rollout,
         Order.Kind.ADVANCE,
@@ -168,7 +168,7 @@ def advance(
         parameters={"wave": wave.number},
     )
     move_wave(wave, WaveTrigger.ADVANCE, cause=order, now=now, finished_at=now, next_look_at=None)
-    _wake(rollout, now)
+    wake(rollout, now)
     return order
 
 
@@ -178,7 +178,7 @@ def extend(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") ->
     _check_is_open(rollout, WaveTrigger.ADVANCE)
     wave = _open_wave(rollout)
     if wave.is_extended:
-        raise PlanRefused([f"{wave} has had its one extension"])
+        raise OrderRefused([f"{wave} has had its one extension"])
     order = record_order(
         rollout,
         Order.Kind.EXTEND,
@@ -188,7 +188,7 @@ def extend(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") ->
         parameters={"wave": wave.number},
     )
     extend_window(wave, now=now)
-    _wake(rollout, now)
+    wake(rollout, now)
     return order
 
 
@@ -205,7 +205,7 @@ def skip_wave(
     _check_is_open(rollout, WaveTrigger.SKIP)
     wave = selectors.current_wave(rollout)
     if wave is None:
-        raise PlanRefused([f"{rollout} has no wave left to skip"])
+        raise OrderRefused([f"{rollout} has no wave left to skip"])
     _check_second_person(actor, second_person, reason, what="skipping a wave")
     order = record_order(
         rollout,
@@ -217,7 +217,7 @@ def skip_wave(
         parameters={"wave": wave.number},
     )
     move_wave(wave, WaveTrigger.SKIP, cause=order, now=now, finished_at=now, next_look_at=None)
-    _wake(rollout, now)
+    wake(rollout, now)
     return order
 
 
@@ -257,7 +257,7 @@ def acknowledge(
 ) -> Order:
     """Say that somebody has looked at these novel signatures; only then may widening go on."""
     if not signatures:
-        raise PlanRefused(["name at least one signature to acknowledge"])
+        raise OrderRefused(["name at least one signature to acknowledge"])
     return record_order(
         rollout,
         Order.Kind.ACKNOWLEDGE,
@@ -276,12 +276,12 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
     have waited for this word.
     """
     if attempt.status not in FAILURES:
-        raise PlanRefused([f"only a failed attempt is triaged, this one is {attempt.status}"])
+        raise OrderRefused([f"only a failed attempt is triaged, this one is {attempt.status}"])
     if attempt.triage not in ("", outcome):
-        raise PlanRefused([f"{attempt.machine} was triaged as {attempt.triage} already"])
+        raise OrderRefused([f"{attempt.machine} was triaged as {attempt.triage} already"])
     accepted = Attempt.Triage.values
     if outcome not in accepted:
-        raise PlanRefused([f"unknown outcome {outcome!r}; accepted: {', '.join(accepted)}"])
+        raise OrderRefused([f"unknown outcome {outcome!r}; accepted: {', '.join(accepted)}"])
     if Attempt.objects.filter(pk=attempt.pk, triage="").update(triage=outcome):
         AttemptEvent.objects.create(
             attempt=attempt,
@@ -292,10 +292,11 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
             recorded_at=timezone.now(),
         )
     attempt.refresh_from_db()
-    _wake(attempt.rollout, now)
+    wake(attempt.rollout, now)
 
 
-def _wake(rollout: Rollout, now: datetime) -> None:
+def wake(rollout: Rollout, now: datetime) -> None:
+    """Let a rollout that is under way be looked at now; the sweep finds it."""
     Rollout.objects.filter(
         pk=rollout.pk, status__in=(Status.RUNNING, Status.ROLLING_BACK, Status.HALTED)
     ).update(due_at=now)
@@ -307,14 +308,14 @@ def _check_is_open(rollout: Rollout, trigger: WaveTrigger) -> None:
     status = Rollout.objects.values_list("status", flat=True).get(pk=rollout.pk)
     if status not in accepted:
         wanted = " or ".join(sorted(accepted))
-        raise PlanRefused([f"{rollout} is {status}; its waves are steered while it is {wanted}"])
+        raise OrderRefused([f"{rollout} is {status}; its waves are steered while it is {wanted}"])
 
 
 def _open_wave(rollout: Rollout) -> Wave:
     wave = selectors.current_wave(rollout)
     if wave is None or wave.status not in (WaveStatus.OBSERVING, WaveStatus.SETTLING):
         seen = "has no open wave" if wave is None else f"has a wave that is {wave.status}"
-        raise PlanRefused([f"{rollout} {seen}; only a wave under observation can be extended"])
+        raise OrderRefused([f"{rollout} {seen}; only a wave under observation can be extended"])
     return wave
 
 
@@ -331,6 +332,6 @@ def _check_second_person(
     if second_person is None:
         reasons.append(f"{what} needs a second person")
     if reasons:
-        raise PlanRefused(reasons)
+        raise OrderRefused(reasons)
     if second_person is not None and second_person.pk == actor.pk:
         raise SamePerson(f"{what} needs a second person, not {actor} twice")

@@ -1,6 +1,6 @@
 """Who is tried next: queue attempts, start them within the caps, call off those that wait."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
@@ -12,7 +12,7 @@ from fleet.errors import StaleMachine
 from rollouts import headroom
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import WAITING, AttemptStatus, Status
-from rollouts.models import Action, Attempt, Block, Decision, Order, Rollout
+from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
 from rollouts.services.records import lock, minutes_of, move_attempt, move_attempts
 
 #: Attempts that start before the rollout's lock is given back.
@@ -43,6 +43,8 @@ def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, no
     off = Attempt.objects.filter(
         block=block, status=AttemptStatus.CALLED_OFF, finished_at__gte=since
     ).order_by("number")
+    left_alone = Assignment.objects.filter(rollout=rollout, exclusion__isnull=False)
+    off = off.exclude(machine__in=left_alone.values("machine"))
     wanted = {
         machine: (number + 1, images)
         for machine, number, images in off.values_list("machine_id", "number", "targets")
@@ -50,6 +52,23 @@ def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, no
     is_back = rollout.kind == Rollout.Kind.ROLL_BACK
     kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
     return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+
+
+def queue_again(
+    attempts: Iterable[Attempt], *, cause: Decision | Order | None, now: datetime
+) -> int:
+    """Queue another try for each of these ended attempts, in the block in which it was tried."""
+    by_block: dict[Block, dict[int, tuple[int, list[dict[str, str]]]]] = {}
+    for attempt in attempts:
+        wanted = by_block.setdefault(attempt.block, {})
+        wanted[attempt.machine_id] = (attempt.number + 1, attempt.targets)
+    total = 0
+    for block, wanted in by_block.items():
+        rollout = Rollout.objects.get(pk=block.wave.rollout_id)
+        is_back = rollout.kind == Rollout.Kind.ROLL_BACK
+        kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
+        total += _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+    return total
 
 
 def _create(

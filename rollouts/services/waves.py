@@ -8,8 +8,9 @@ from django.db import transaction
 from django.db.models import F, Max, QuerySet
 
 from fleet.lifecycle import State
+from fleet.models import Machine
 from rollouts import planning, selectors
-from rollouts.errors import PlanRefused
+from rollouts.errors import OrderRefused
 from rollouts.lifecycle import (
     IN_FLIGHT,
     WAITING,
@@ -28,7 +29,7 @@ from rollouts.models import (
     Transition,
     Wave,
 )
-from rollouts.services.records import Cause, lock, move, move_wave
+from rollouts.services.records import Cause, lock, move, move_attempts, move_wave
 from rollouts.services.starts import call_off_waiting, queue, requeue
 
 # --- start and install -----------------------------------------------------------------------
@@ -113,7 +114,10 @@ def _by_stratum(places: list[Assignment]) -> dict[str, list[str]]:
 
 def _start_block(block: Block, *, cause: Cause, now: datetime) -> None:
     rollout = block.wave.rollout
-    members = block.members.filter(arm=Membership.Arm.CANARY)
+    left_alone = Assignment.objects.filter(rollout=rollout, exclusion__isnull=False)
+    members = block.members.filter(arm=Membership.Arm.CANARY).exclude(
+        machine__in=left_alone.values("machine")
+    )
     if rollout.kind == Rollout.Kind.ROLL_BACK:
         targets = _previous_versions(rollout, members.values_list("machine_id", flat=True))
         kind = Action.Kind.ROLL_BACK
@@ -172,6 +176,7 @@ def progress_install(wave: Wave, *, now: datetime) -> None:
         move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
         return
     attempts = Attempt.objects.filter(block=block)
+    _call_off_retired(attempts, now=now)
     if attempts.filter(status__in=WAITING | IN_FLIGHT).exists():
         return
     last = attempts.aggregate(last=Max("finished_at"))["last"] or now
@@ -184,6 +189,14 @@ def progress_install(wave: Wave, *, now: datetime) -> None:
         _start_block(following, cause=selectors.cause_of(wave), now=now)
     elif not wave.blocks.filter(clock_start=None).exists():
         move_wave(wave, WaveTrigger.INSTALLED, cause=None, now=now)
+
+
+def _call_off_retired(attempts: QuerySet[Attempt], *, now: datetime) -> None:
+    """Wait for no machine that has left the fleet; it was not tried, so it is no failure."""
+    retired = Machine.objects.filter(state=State.RETIRED)
+    gone = attempts.filter(status__in=WAITING, machine__in=retired.values("pk"))
+    detail = "the machine was retired before it was tried"
+    move_attempts(gone, AttemptStatus.CALLED_OFF, now=now, detail=detail, finished_at=now)
 
 
 def _start_clock(wave: Wave, start: datetime) -> None:
@@ -292,11 +305,11 @@ def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
 
     Raises
     ------
-    PlanRefused
+    OrderRefused
         If this is a roll back itself: it would bring the halted bundle back.
     """
     if rollout.kind == Rollout.Kind.ROLL_BACK:
-        raise PlanRefused([f"{rollout} is a roll back, which is not rolled back itself"])
+        raise OrderRefused([f"{rollout} is a roll back, which is not rolled back itself"])
     move(
         rollout,
         Trigger.ROLL_BACK,

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection
 
 from fleet.models import Machine
 from rollouts import pipeline, selectors, services, tasks
-from rollouts.errors import PlanRefused, StaleRollout
+from rollouts.errors import OrderRefused, PlanRefused, StaleRollout
 from rollouts.lifecycle import IllegalTransition
 from rollouts.models import Attempt, AttemptEvent, Decision, Evaluation, Rollout, Transition, Wave
 from rollouts.services import cycles, starts
@@ -26,7 +26,7 @@ from tests.rollouts.plans import started
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TRIES = 15
-LOST = (StaleRollout, PlanRefused, IllegalTransition)
+LOST = (StaleRollout, OrderRefused, PlanRefused, IllegalTransition)
 
 
 @pytest.fixture

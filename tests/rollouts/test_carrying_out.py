@@ -232,7 +232,7 @@ def test_a_pause_keeps_the_length_of_the_window(fake_fleet: FakeFleet, driver: D
 def test_an_override_needs_a_reason_and_a_second_person(
     fake_fleet: FakeFleet, driver: Driver
 ) -> None:
-    from rollouts.errors import PlanRefused, SamePerson
+    from rollouts.errors import OrderRefused, SamePerson
 
     rollout = started(fake_fleet)
     driver.run(rollout, hours=12)
@@ -240,7 +240,7 @@ def test_an_override_needs_a_reason_and_a_second_person(
     services.halt(rollout, actor=ann, reason="x", now=driver.now)
     rollout.refresh_from_db()
 
-    with pytest.raises(PlanRefused, match="reason"):
+    with pytest.raises(OrderRefused, match="reason"):
         services.override(rollout, actor=ann, second_person=bob, reason=" ", now=driver.now)
     with pytest.raises(SamePerson):
         services.override(rollout, actor=ann, second_person=ann, reason="y", now=driver.now)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rollouts import pipeline, selectors, services
-from rollouts.errors import PlanRefused, SamePerson
+from rollouts.errors import OrderRefused, SamePerson
 from rollouts.models import Attempt, Order, Rollout, Wave
 from tests.factories import NOW, make_user
 from tests.rollouts import rows
@@ -49,7 +49,7 @@ def test_a_wave_without_advice_is_not_advanced():
     rollout, wave = observed()
     rows.look(wave, kind="hold", code="evidence_open")
 
-    with pytest.raises(PlanRefused, match="has not advised to widen"):
+    with pytest.raises(OrderRefused, match="has not advised to widen"):
         services.advance(rollout, actor=rollout.author, now=LATER)
 
     assert not Order.objects.filter(kind="advance").exists()
@@ -60,7 +60,7 @@ def test_advice_that_later_looks_speak_against_is_not_confirmed():
     rows.look(wave, 1, kind="widen", code="not_worse")
     rows.look(wave, 2, kind="hold", code="review")
 
-    with pytest.raises(PlanRefused, match="has not advised to widen"):
+    with pytest.raises(OrderRefused, match="has not advised to widen"):
         services.advance(rollout, actor=rollout.author, now=LATER)
 
 
@@ -68,7 +68,7 @@ def test_widening_a_held_wave_needs_a_reason_and_a_second_person():
     rollout, wave = observed(status="held")
     ann, bob = rollout.author, make_user("bob")
 
-    with pytest.raises(PlanRefused) as refusal:
+    with pytest.raises(OrderRefused) as refusal:
         services.advance(rollout, actor=ann, now=LATER)
     with pytest.raises(SamePerson):
         services.advance(rollout, actor=ann, second_person=ann, reason="urgent", now=LATER)
@@ -101,7 +101,7 @@ def test_a_wave_is_extended_once():
     rollout, wave = observed()
 
     services.extend(rollout, actor=rollout.author, now=LATER)
-    with pytest.raises(PlanRefused, match="has had its one extension"):
+    with pytest.raises(OrderRefused, match="has had its one extension"):
         services.extend(rollout, actor=rollout.author, now=LATER)
 
     wave.refresh_from_db()
@@ -125,7 +125,7 @@ def test_acknowledged_signatures_are_told_to_the_judge():
 def test_acknowledging_nothing_is_refused():
     rollout, _ = observed()
 
-    with pytest.raises(PlanRefused, match="at least one signature"):
+    with pytest.raises(OrderRefused, match="at least one signature"):
         services.acknowledge(rollout, signatures=[], actor=rollout.author, now=LATER)
 
 

@@ -1,17 +1,14 @@
-"""Halt a rollout from the command line: the web and the broker may be down."""
+"""Halt a rollout, or all of them, from the command line: the web and the broker may be down."""
 
 from argparse import ArgumentParser
 from typing import Any
 
-from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet import clock
-from rollouts import services
-from rollouts.lifecycle import TRANSITIONS, Trigger
+from rollouts import roles, services
 from rollouts.models import Rollout
-
-_CAN_BE_HALTED = [status for status, trigger in TRANSITIONS if trigger is Trigger.HALT]
 
 
 class Command(BaseCommand):
@@ -20,21 +17,37 @@ class Command(BaseCommand):
     help = "Halt a rollout at once. Only rows are written: the web and the broker may be down."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("rollout", help="name of the rollout")
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("rollout", nargs="?", help="name of the rollout")
+        which.add_argument("--all", action="store_true", help="everything that is under way")
         parser.add_argument("--user", required=True, help="who halts (the order names them)")
         parser.add_argument("--reason", default="", help="why; may be left out")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rollout = Rollout.objects.filter(name=options["rollout"]).first()
-        if rollout is None:
-            live = Rollout.objects.filter(status__in=_CAN_BE_HALTED)
-            names = ", ".join(sorted(live.values_list("name", flat=True)[:20])) or "none"
-            raise CommandError(
-                f"no rollout is called {options['rollout']!r}; can be halted: {names}"
+        if options["all"]:
+            given = services.halt_all(
+                actor=_actor(options["user"]), reason=options["reason"], now=clock.now()
             )
-        users = get_user_model().objects.filter(is_active=True)
-        actor = users.filter(username=options["user"]).first()
-        if actor is None or not actor.has_perm("rollouts.halt_rollout"):
-            raise CommandError(f"{options['user']!r} is no active user who may halt rollouts")
+            names = ", ".join(order.rollout.name for order in given) or "nothing was under way"
+            self.stdout.write(f"halted: {names}")
+            return
+        rollout = _rollout(options["rollout"])
+        actor = _actor(options["user"])
         services.halt(rollout, actor=actor, reason=options["reason"], now=clock.now())
         self.stdout.write(f"{rollout.name} is halted")
+
+
+def _rollout(name: str) -> Rollout:
+    rollout = Rollout.objects.filter(name=name).first()
+    if rollout is None:
+        live = Rollout.objects.filter(status__in=services.STOPPED)
+        names = ", ".join(sorted(live.values_list("name", flat=True)[:20])) or "none"
+        raise CommandError(f"no rollout is called {name!r}; can be halted: {names}")
+    return rollout
+
+
+def _actor(name: str) -> User:
+    actor = User.objects.filter(is_active=True, username=name).first()
+    if actor is None or not actor.has_perm(roles.HALT):
+        raise CommandError(f"{name!r} is no active user who may halt rollouts")
+    return actor
