@@ -126,6 +126,7 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
         install_baseline=install_baseline(wave.rollout),
         purity=around.purity(roster),
         levels_before=levels,
+        before_seconds=cutoff.seconds(cutoff.before),
     )
 
 

@@ -1,8 +1,9 @@
 """Faults: episodes per in-service machine-day, canary over control.
 
-Halting compares de-duplicated counts by re-assignment, exactly. Widening compares a score that
-has the same mean in both arms if canaries fail M times as often, however unequal the machines
-are; families whose faults take the machine out of service are compared by totals instead.
+Halting compares by re-assignment, exactly, what each unit's past did not foretell, or where there
+is no past de-duplicated counts. Widening compares a score that has the same mean in both arms if
+canaries fail M times as often, however unequal the machines are; families whose faults take the
+machine out of service are compared by totals instead.
 """
 
 import math
@@ -14,7 +15,7 @@ from scipy.stats import norm
 
 from rollouts.analysis.proportions import rate_ratio_exact
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
-from rollouts.analysis.scores import UNITS_PER_EPISODE_DAY, Strata, adjusted
+from rollouts.analysis.scores import UNITS_PER_FAULT_SCORE, Strata, adjusted, quantised
 from rollouts.analysis.verdicts import Interval
 
 LEAST_RATIO, LARGEST_RATIO = 1e-4, 1e4
@@ -65,7 +66,7 @@ def halt_score(
     strata: Strata,
     tolerance: float,
 ) -> IntArray:
-    """Episode-days minus what the stratum's pooled rate expects, in integers.
+    """log(1 + episode-days), less what the stratum's pooled level expects, in integers.
 
     Parameters
     ----------
@@ -81,23 +82,77 @@ def halt_score(
 
     Notes
     -----
-    Where exposures are equal the scores of one stratum differ by whole episode-days only, so
-    they tie as the plain counts do. Exact if exposure is not caused by the arm.
+    For units of which nothing is known from before: what the second and third bad day of one
+    machine says of the firmware is less than what the first bad day of another says. Where
+    exposures are equal the scores of one stratum differ as the plain counts do, so they tie as
+    those do. Exact if exposure is not caused by the arm.
 
     Examples
     --------
-    >>> score = halt_score(np.array([2, 0, 0, 0]), np.ones(4), is_canary=np.arange(4) < 2,
+    >>> score = halt_score(np.array([1, 0, 0, 0]), np.ones(4), is_canary=np.arange(4) < 2,
     ...                    where=np.ones(4, bool), strata=Strata.of(np.zeros(4, int)),
     ...                    tolerance=1.0)
-    >>> (score / UNITS_PER_EPISODE_DAY).tolist()
-    [1.5, -0.5, -0.5, -0.5]
+    >>> (score / UNITS_PER_FAULT_SCORE).round(3).tolist()
+    [0.52, -0.173, -0.173, -0.173]
     """
-    scale = np.where(is_canary, UNITS_PER_EPISODE_DAY / tolerance, UNITS_PER_EPISODE_DAY)
-    counts = np.where(where, np.rint(episode_days * scale), 0.0).astype(np.int64)
-    total, exposure = strata.totals(counts, where=where), strata.totals(days, where=where)
+    counts = np.where(is_canary, episode_days / tolerance, episode_days)
+    scores = np.where(where, np.rint(UNITS_PER_FAULT_SCORE * np.log1p(counts)), 0.0)
+    total, exposure = strata.totals(scores, where=where), strata.totals(days, where=where)
     rate = np.divide(total, exposure, out=np.zeros(strata.count), where=exposure > 0)
-    expected = np.rint(rate[strata.code] * days).astype(np.int64)
-    return adjusted(counts - expected, strata=strata, where=where)
+    expected = np.rint(rate[strata.code] * days)
+    return adjusted((scores - expected).astype(np.int64), strata=strata, where=where)
+
+
+MOST_SURPRISE = 1.0
+"""No unit counts for more: two standard deviations of a Poisson count's square root."""
+
+
+def surprise_score(
+    episodes: IntArray,
+    days: FloatArray,
+    *,
+    foreseen: FloatArray,
+    is_canary: BoolArray,
+    where: BoolArray,
+    strata: Strata,
+    tolerance: float,
+) -> IntArray:
+    """How many more episodes a unit had than its own past foretold, on a square-root scale.
+
+    Parameters
+    ----------
+    episodes : (units,) int array
+        Since the clock's start.
+    days : (units,) array
+        In-service machine-days, same period.
+    foreseen : (units,) array
+        What the period before lets expect of each unit, in any unit: only its proportions
+        count, since both arms' total is set to the total that was seen.
+    where, tolerance
+        As for `halt_score`.
+
+    Notes
+    -----
+    sqrt(episodes + 1) - sqrt(foreseen + 1) has about one spread however often a unit fails, so
+    that a machine known to be bad weighs in with its excess and not with its level. It is limited
+    to `MOST_SURPRISE`: a machine that turns bad is one finding. Label-blind, so exact.
+
+    Examples
+    --------
+    >>> score = surprise_score(np.array([4, 1, 16, 1]), np.ones(4), is_canary=np.arange(4) < 2,
+    ...                        foreseen=np.array([1.0, 1.0, 16.0, 4.0]), where=np.ones(4, bool),
+    ...                        strata=Strata.of(np.zeros(4, int)), tolerance=1.0)
+    >>> (score / UNITS_PER_FAULT_SCORE).round(2).tolist()
+    [0.82, 0.0, 0.0, -0.82]
+    """
+    counts = np.where(is_canary, episodes / tolerance, episodes)
+    expected = np.where(where, foreseen * days, 0.0)
+    total = float(expected.sum())
+    if total > 0:
+        expected = expected * (float(counts[where].sum()) / total)
+    surprise = np.minimum(np.sqrt(counts + 1) - np.sqrt(expected + 1), MOST_SURPRISE)
+    scores = quantised(np.where(where, surprise, 0.0), per_unit=UNITS_PER_FAULT_SCORE)
+    return adjusted(scores, strata=strata, where=where)
 
 
 # --- non-inferiority -----------------------------------------------------------------------

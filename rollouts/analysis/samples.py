@@ -272,6 +272,7 @@ class Samples:
     `service` None means: in service from enrolled to left. `purity` is the share of exposure in
     jobs whose machines are all in one arm (None: jobs are not known). `levels_before` None: the
     period before is that of the observations that end before the origin, if there are any.
+    `before_seconds` is where the period before ends (None: not known); `faults` holds all of it.
     """
 
     origin: datetime
@@ -289,6 +290,7 @@ class Samples:
     install_baseline: float | None = None
     purity: float | None = None
     levels_before: LevelsBefore | None = None
+    before_seconds: float | None = None
 
     def __post_init__(self) -> None:
         _require_codes(self.machines, "unit", size=len(self.units.name))

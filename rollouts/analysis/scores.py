@@ -11,8 +11,8 @@ import numpy as np
 from rollouts.analysis.errors import InvalidSample
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 
-UNITS_PER_EPISODE_DAY = 1_000_000
-"""Fault scores are kept in millionths of an episode-day."""
+UNITS_PER_FAULT_SCORE = 1_000_000
+"""Fault scores are kept in millionths."""
 UNITS_PER_RATIO = 1_000_000_000
 """Throughput scores are kept in billionths of the nominal level."""
 UNITS_PER_LOG = 1_000_000_000

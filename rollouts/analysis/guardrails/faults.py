@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
 from rollouts.analysis.episodes import (
+    Events,
     counts_at,
     ends_service,
     episodes,
@@ -27,6 +29,7 @@ from rollouts.analysis.evidence import (
     verdict_for,
 )
 from rollouts.analysis.exposure import SECONDS_PER_DAY, service_spans
+from rollouts.analysis.foresight import foreseen_counts
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.hazards import (
     FaultTable,
@@ -35,6 +38,7 @@ from rollouts.analysis.hazards import (
     halt_score,
     jump_z,
     rate_ratio,
+    surprise_score,
 )
 from rollouts.analysis.hazards import ratio_limits as limits_of
 from rollouts.analysis.jumps import Jump, jump_details, jump_of
@@ -45,6 +49,15 @@ from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import Strata
 from rollouts.analysis.verdicts import GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
+
+
+class _Common(TypedDict):
+    """What both halting scores ask for."""
+
+    is_canary: BoolArray
+    where: BoolArray
+    strata: Strata
+    tolerance: float
 
 
 class Limits(NamedTuple):
@@ -144,18 +157,46 @@ class FaultTrack:
         )
 
     def columns(self) -> Mapping[str, IntArray]:
-        strata = self.run.adjusting(self.guardrail.metric)
-        return {
-            self._key(k): halt_score(
-                self.day_count[:, k],
-                self.run.exposure.days[:, k],
-                is_canary=self.run.is_canary,
-                where=self.run.present(k),
-                strata=strata,
-                tolerance=self.guardrail.tolerance,
-            )
-            for k in range(len(self.run.looks))
+        return {self._key(k): self._score(k) for k in range(len(self.run.looks))}
+
+    def _score(self, index: int) -> IntArray:
+        """By what the past foretold where it tells units apart, else by days with an episode."""
+        days = self.run.exposure.days[:, index]
+        common: _Common = {
+            "is_canary": self.run.is_canary,
+            "where": self.run.present(index),
+            "strata": self.run.strata,
+            "tolerance": self.guardrail.tolerance,
         }
+        if self.foreseen is None:
+            return halt_score(self.day_count[:, index], days, **common)
+        return surprise_score(self.count[:, index], days, foreseen=self.foreseen, **common)
+
+    @cached_property
+    def foreseen(self) -> FloatArray | None:
+        """What the period before lets expect of each unit; None where it tells none apart."""
+        before = self._counts_before()
+        if before is None:
+            return None
+        known = before[np.isfinite(before)]
+        if not known.size or (known == known[0]).all():
+            return None
+        return foreseen_counts(before)
+
+    def _counts_before(self) -> FloatArray | None:
+        """This family's episodes per unit before the wave; failing that, all faults as given."""
+        given = self.run.samples.units.covariates.get(self.guardrail.metric)
+        end = self.run.samples.before_seconds
+        if given is None or end is None or self.run.samples.faults is None:
+            return given
+        unit = self.run.samples.machines.unit
+        every = family_events(self.run.samples, patterns=self.guardrail.signatures)
+        early = every.time_seconds < end
+        merged = episodes(
+            Events(every.machine[early], every.time_seconds[early]),
+            gap_seconds=60 * self.run.policy.gap_minutes,
+        )
+        return np.bincount(unit[merged.machine], minlength=self.run.units).astype(np.float64)
 
     def _key(self, index: int) -> str:
         return f"{self.guardrail.name}/harm/{self.run.looks[index].number}"

@@ -62,10 +62,8 @@ class Run:
         return np.asarray(self.exposure.is_present[:, index])
 
     def adjusting(self, metric: Metric) -> Strata:
-        """Strata with the metric's covariate; counts of faults enter as square roots."""
+        """Strata with the metric's covariate."""
         values = self.samples.units.covariates.get(metric)
-        if values is not None and metric is Metric.FAULTS:
-            values = np.sqrt(np.maximum(values, 0.0))
         return Strata.of(self.samples.units.stratum, covariate=values)
 
     def counts(

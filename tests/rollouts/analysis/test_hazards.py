@@ -16,10 +16,11 @@ from rollouts.analysis.hazards import (
     matched_exposure,
     rate_ratio,
     ratio_limits,
+    surprise_score,
     thinning_z,
     totals_z,
 )
-from rollouts.analysis.scores import UNITS_PER_EPISODE_DAY, Strata
+from rollouts.analysis.scores import UNITS_PER_FAULT_SCORE, Strata
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
@@ -54,24 +55,27 @@ def score(days_with_episode, days, *, tolerance=1.0, canaries=1, strata=None):
     )
 
 
-def test_the_halt_score_is_the_count_minus_what_the_pooled_rate_expects():
-    # 3 episode-days in 6 days: 0.5 per day.
-    found = score([3, 0, 0], [2.0, 1.0, 3.0])
+def test_the_halt_score_is_the_logarithm_less_what_the_pooled_level_expects():
+    # log(1 + 7) = 3 log 2 in 6 days: half of log 2 per day.
+    found = score([7, 0, 0], [2.0, 1.0, 3.0])
 
-    assert (found / UNITS_PER_EPISODE_DAY).tolist() == [2.0, -0.5, -1.5]
+    expected = np.array([2.0, -0.5, -1.5]) * math.log(2) * UNITS_PER_FAULT_SCORE
+    np.testing.assert_allclose(found, expected, atol=1)
 
 
 def test_with_equal_exposure_scores_tie_as_the_counts_do():
     found = score([2, 1, 1, 0, 0, 0, 0], [1 / 3] * 7)
 
-    steps = np.diff(np.unique(found))
-    assert steps.tolist() == [UNITS_PER_EPISODE_DAY, UNITS_PER_EPISODE_DAY]
+    assert np.unique(found).size == 3
+    assert found[1] == found[2]
+    assert len(set(found[3:].tolist())) == 1
 
 
-def test_rates_are_pooled_within_strata_only():
-    found = score([4, 0, 0, 0], [1.0] * 4, strata=[0, 0, 1, 1])
+def test_levels_are_pooled_within_strata_only():
+    found = score([3, 0, 0, 0], [1.0] * 4, strata=[0, 0, 1, 1])
 
-    assert (found / UNITS_PER_EPISODE_DAY).tolist() == [2.0, -2.0, 0.0, 0.0]
+    expected = np.array([1.0, -1.0, 0.0, 0.0]) * math.log(2) * UNITS_PER_FAULT_SCORE
+    np.testing.assert_allclose(found, expected, atol=1)
 
 
 def test_a_tolerated_ratio_is_taken_out_of_the_canaries():
@@ -79,6 +83,61 @@ def test_a_tolerated_ratio_is_taken_out_of_the_canaries():
     found = score([2, 1], [1.0, 1.0], tolerance=2.0)
 
     assert found.tolist() == [0, 0]
+
+
+# --- the score by what was foreseen ---------------------------------------------------------
+
+
+def surprise(episodes, foreseen, *, days=1.0, tolerance=1.0, where=None):
+    n = len(episodes)
+    found = surprise_score(
+        np.array(episodes),
+        np.broadcast_to(np.asarray(days, float), (n,)).copy(),
+        foreseen=np.array(foreseen, float),
+        is_canary=np.arange(n) < 1,
+        where=np.ones(n, bool) if where is None else np.array(where),
+        strata=Strata.of(np.zeros(n, int)),
+        tolerance=tolerance,
+    )
+    return found / UNITS_PER_FAULT_SCORE
+
+
+def test_a_machine_that_fails_as_often_as_it_used_to_is_no_news():
+    # Both had what their past foretold; only proportions of it count.
+    assert surprise([24, 3], [8.0, 1.0]).tolist() == [0.0, 0.0]
+
+
+def test_surprise_by_hand():
+    # 8 episodes where 4 and 4 were foreseen: 3 - sqrt 5 is below the limit, 1 - sqrt 5 the rest.
+    assert surprise([8, 0], [1.0, 1.0]) == pytest.approx([1.0, -1.0], abs=1e-5)
+
+
+def test_what_is_foreseen_grows_with_the_days_in_service():
+    assert surprise([3, 1], [1.0, 1.0], days=[3.0, 1.0]).tolist() == [0.0, 0.0]
+
+
+def test_one_machine_that_turns_bad_is_one_finding():
+    some, many = surprise([15, 0, 0], [1.0] * 3), surprise([1500, 0, 0], [1.0] * 3)
+
+    # The limit binds both: only what the others lack differs.
+    others = many[1] - some[1]
+    assert some[0] - some[1] == pytest.approx(1 + math.sqrt(6) - 1, abs=1e-5)
+    assert many[0] - many[1] == pytest.approx(1 + math.sqrt(501) - 1, abs=1e-5)
+    assert others < 0
+
+
+def test_a_tolerated_ratio_is_taken_out_of_the_surprise_too():
+    assert surprise([4, 2], [1.0, 1.0], tolerance=2.0).tolist() == [0.0, 0.0]
+
+
+def test_absent_units_are_neither_seen_nor_foreseen():
+    assert surprise([2, 2, 99], [1.0, 1.0, 5.0], where=[True, True, False]).tolist() == [0.0] * 3
+
+
+def test_nothing_foreseen_leaves_the_bare_counts():
+    assert surprise([1, 0], [0.0, 0.0]) == pytest.approx(
+        [(math.sqrt(2) - 1) / 2, (1 - math.sqrt(2)) / 2], abs=1e-5
+    )
 
 
 # --- thinning ------------------------------------------------------------------------------
