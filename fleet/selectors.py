@@ -10,16 +10,26 @@ from operator import and_, itemgetter
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField, Window
+from django.db.models import (
+    Exists,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    Window,
+)
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast, Lag, Rank
+from django.db.models.functions import Cast, Coalesce, Lag, Rank
 
 from fleet.bulk import batches
 from fleet.errors import SelectorError
 from fleet.history import Change
 from fleet.models import CollectorCursor, FirmwareImage, FirmwareRecord, Machine
 from fleet.selection import Check, Requirement, parse
-from fleet.versions import Scheme, is_same
+from fleet.versions import Scheme, is_same, spellings
 
 # What a selector may name, and the column that it means; anything else is a label.
 FIELDS = {
@@ -108,6 +118,7 @@ class Interval:
     slot: str
     stage: str
     version: str
+    spelt: str
     since: datetime
     until: datetime | None
     source: str
@@ -192,12 +203,14 @@ def history(machine: Machine, *, as_of: datetime | None = None) -> list[Interval
     records = machine.firmware.order_by("kind", "slot", "stage", "since", "pk")
     if as_of is not None:
         records = records.filter(since__lte=as_of)
+    schemes = version_schemes(set(records.order_by().values_list("kind", flat=True)))
     return [
         Interval(
             kind=record.kind,
             slot=record.slot,
             stage=record.stage,
             version=record.version,
+            spelt=spellings(record.version, scheme=schemes.get(record.kind, Scheme.PLAIN)),
             since=record.since,
             until=until,
             source=record.source,
@@ -241,6 +254,44 @@ def who_ran(
         for record, until in _with_ends(rows, key=lambda r: (r.machine_id, r.slot))
         if record.version in spelt and record.since < end and (until is None or until > start)
     ]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A version that is staged on a part and does not run yet."""
+
+    machine: str
+    kind: str
+    slot: str
+    staged: str
+    since: datetime
+    active: str
+
+
+def staged_versions(*, kind: str = "", after: str = "", limit: int | None = None) -> list[Waiting]:
+    """Return what is staged and has not become active since, in order of machine and part.
+
+    With a `limit` at most that many machines, those whose names come after `after`.
+    """
+    stages = FirmwareRecord.Stage
+    part = {name: OuterRef(name) for name in ("machine_id", "kind", "slot")}
+    same_part = FirmwareRecord.objects.filter(**part)
+    active = same_part.filter(stage=stages.ACTIVE)
+    rows = FirmwareRecord.objects.filter(
+        ~Exists(same_part.filter(stage=stages.STAGED, since__gt=OuterRef("since"))),
+        ~Exists(active.filter(version=OuterRef("version"), since__gte=OuterRef("since"))),
+        stage=stages.STAGED,
+        machine__name__gt=after,
+    ).exclude(version="")
+    if kind:
+        rows = rows.filter(kind=kind)
+    newest = Subquery(active.order_by("-since", "-pk").values("version")[:1])
+    rows = rows.annotate(active=Coalesce(newest, Value(""))).exclude(version=F("active"))
+    if limit is not None:
+        names = rows.order_by("machine__name").values_list("machine__name", flat=True)
+        rows = rows.filter(machine__name__in=list(names.distinct()[:limit]))
+    columns = ("machine__name", "kind", "slot", "version", "since", "active")
+    return [Waiting(*row) for row in rows.order_by(*columns[:3]).values_list(*columns)]
 
 
 def _spelt(records: QuerySet[FirmwareRecord], version: str, *, kind: str) -> set[str]:

@@ -67,7 +67,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "fleet.add_firmwareimage",
         "fleet.delete_machine",  # which retires it
     ),
-    "approver": (APPROVE, OVERRIDE, "fleet.change_firmwarebundle"),
+    "approver": (
+        APPROVE,
+        OVERRIDE,
+        "fleet.change_firmwarebundle",
+        "fleet.add_desiredbundle",
+    ),
 }
 
 

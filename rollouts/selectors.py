@@ -472,3 +472,16 @@ def longest_step() -> timedelta:
     )
     minutes = min((value for value in plans if value), default=60.0)
     return timedelta(minutes=minutes)
+
+
+def treated_bundles() -> dict[int, int]:
+    """Return what open rollouts put on the machines that they treated: bundle by machine.
+
+    A roll back is not among them: it goes to each machine's own recorded versions.
+    """
+    rows = Assignment.objects.filter(
+        wave__isnull=False,
+        rollout__kind=Rollout.Kind.UPDATE,
+        rollout__status__in=(Status.RUNNING, Status.PAUSED, Status.HALTED),
+    )
+    return dict(rows.order_by("rollout_id").values_list("machine_id", "rollout__bundle_id"))

@@ -1,7 +1,7 @@
 """What every endpoint keeps: unknown names in a body or an address are refused, never dropped."""
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -13,6 +13,8 @@ from rest_framework.exceptions import ErrorDetail, NotAuthenticated, ValidationE
 from rest_framework.permissions import BasePermission, DjangoModelPermissions
 from rest_framework.request import Request
 from rest_framework.viewsets import GenericViewSet
+
+MOST_NAMES = 1000  # machines on one page
 
 
 def suggestion(name: str, accepted: Collection[str]) -> str:
@@ -164,3 +166,34 @@ class StrictViewSet(GenericViewSet):
             return QueryTimeField().run_validation(text)
         except ValidationError as error:
             raise ValidationError({"as_of": error.detail}) from error
+
+
+class PagedQuerySerializer(StrictSerializer):
+    """The query of a list that goes by machine names: where it goes on, and how far."""
+
+    after = serializers.CharField(
+        default="", help_text="name of the last machine seen; as `next` has it"
+    )
+    page_size = serializers.IntegerField(default=100, min_value=1, max_value=MOST_NAMES)
+
+
+def page_by_name(
+    request: Request, rows: Iterable[Any], *, size: int, name: Callable[[Any], str]
+) -> dict[str, Any]:
+    """The rows of the first `size` machines, and the address of what comes after them.
+
+    `rows` come in order of machine; one machine more than `size` tells that there is more, and
+    no row beyond it is read.
+    """
+    taken: list[Any] = []
+    names: list[str] = []
+    for row in rows:
+        if not names or name(row) != names[-1]:
+            names.append(name(row))
+        if len(names) > size:
+            query = request.query_params.copy()
+            query["after"] = names[size - 1]
+            address = request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
+            return {"next": address, "results": taken}
+        taken.append(row)
+    return {"next": None, "results": taken}

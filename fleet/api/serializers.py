@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from fleet.api.base import (
-    QueryTimeField,
     StrictModelSerializer,
     StrictSerializer,
     ZonedDateTimeField,
@@ -35,13 +34,20 @@ class MachineSerializer(StrictModelSerializer):
 
 
 class VersionsSerializer(StrictSerializer):
-    """Which versions were active on a machine at one time."""
+    """Which versions a machine held at one time, at one stage."""
 
     machine = serializers.CharField()
     as_of = serializers.DateTimeField()
+    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
     versions = serializers.DictField(
         child=serializers.CharField(), help_text="version by kind, or by kind/slot"
     )
+
+
+class StageQuerySerializer(StrictSerializer):
+    """Which stage of the history is asked for."""
+
+    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
 
 
 class IntervalSerializer(StrictSerializer):
@@ -51,6 +57,7 @@ class IntervalSerializer(StrictSerializer):
     slot = serializers.CharField()
     stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
     version = serializers.CharField()
+    spelt = serializers.CharField(help_text="the version; a number in both its spellings")
     since = serializers.DateTimeField()
     until = serializers.DateTimeField(allow_null=True, help_text="null: it still is so")
     source = serializers.CharField()  # type: ignore[assignment]
@@ -63,29 +70,6 @@ class HistorySerializer(StrictSerializer):
     machine = serializers.CharField()
     as_of = serializers.DateTimeField()
     intervals = IntervalSerializer(many=True)
-
-
-class RunQuerySerializer(StrictSerializer):
-    """Which component, which version, and when."""
-
-    kind = serializers.CharField(help_text="kind of the component, such as gpu")
-    version = serializers.CharField()
-    start = QueryTimeField(help_text="RFC 3339 with zone")
-    end = QueryTimeField(help_text="RFC 3339 with zone, not included")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs["end"] <= attrs["start"]:
-            raise serializers.ValidationError({"end": "is not after start"})
-        return attrs
-
-
-class RunSerializer(StrictSerializer):
-    """A machine that ran the version, from when to when."""
-
-    machine = serializers.CharField()
-    slot = serializers.CharField()
-    since = serializers.DateTimeField()
-    until = serializers.DateTimeField(allow_null=True, help_text="null: it still does")
 
 
 class PlatformSerializer(StrictModelSerializer):

@@ -3,18 +3,22 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from fleet.api import views
+from fleet.api import firmware, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("machines", views.MachineViewSet, basename="machine")
 router.register("platforms", views.PlatformViewSet, basename="platform")
 router.register("images", views.ImageViewSet, basename="image")
 router.register("bundles", views.BundleViewSet, basename="bundle")
+router.register("firmware/desired", firmware.DesiredBundleViewSet, basename="desired")
 router.register("tokens", views.TokenViewSet, basename="token")
 
 urlpatterns = [
     *router.urls,
-    path("firmware/runs", views.RunView.as_view(), name="firmware-runs"),
+    path("firmware/runs", firmware.RunView.as_view(), name="firmware-runs"),
+    path("firmware/staged", firmware.StagedView.as_view(), name="firmware-staged"),
+    path("firmware/rollouts", firmware.PastRolloutView.as_view(), name="firmware-rollouts"),
+    path("firmware/reversals", firmware.ReversalView.as_view(), name="firmware-reversals"),
     path("telemetry/faults", views.FaultBatchView.as_view(), name="telemetry-faults"),
     path(
         "telemetry/observations",

@@ -36,16 +36,23 @@ from fleet.api.serializers import (
     ObservationBatchSerializer,
     PlatformSerializer,
     RecoveryBatchSerializer,
-    RunQuerySerializer,
-    RunSerializer,
+    StageQuerySerializer,
     TokenSerializer,
     VersionsSerializer,
 )
-from fleet.models import BundleImage, FirmwareBundle, FirmwareImage, Machine, Platform
+from fleet.models import (
+    BundleImage,
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Machine,
+    Platform,
+)
 
 AS_OF = OpenApiParameter(
     "as_of", OpenApiTypes.DATETIME, description="RFC 3339 with zone; without it: now"
 )
+STAGE = OpenApiParameter("stage", enum=FirmwareRecord.Stage.values, default="active")
 
 
 class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSet):
@@ -56,16 +63,19 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVie
     filterset_class = filters.MachineFilter
     lookup_field = "name"
     lookup_value_regex = "[^/]+"
-    query_names: ClassVar = {"versions": ("as_of",), "history": ("as_of",)}
+    query_names: ClassVar = {"versions": ("as_of", "stage"), "history": ("as_of",)}
 
-    @extend_schema(parameters=[AS_OF], responses=VersionsSerializer)
+    @extend_schema(parameters=[AS_OF, STAGE], responses=VersionsSerializer)
     @action(detail=True, filterset_class=None, pagination_class=None)
     def versions(self, request: Request, name: str) -> Response:
-        """The versions that were active at one time, as they were read back."""
+        """The versions that were active, staged or committed at one time, as read back."""
         machine = self.get_object()
         at = self.asked_time(default=clock.now())
-        versions = selectors.versions_as_of(machine, at=at)
+        stage = StageQuerySerializer(data={"stage": request.query_params.get("stage", "active")})
+        stage.is_valid(raise_exception=True)
+        versions = selectors.versions_as_of(machine, at=at, **stage.validated_data)
         answer = {"machine": machine.name, "as_of": at, "versions": versions}
+        answer |= stage.validated_data
         return Response(VersionsSerializer(answer).data)
 
     @extend_schema(parameters=[AS_OF], responses=HistorySerializer)
@@ -77,19 +87,6 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVie
         intervals = selectors.history(machine, as_of=at)
         answer = {"machine": machine.name, "as_of": at, "intervals": intervals}
         return Response(HistorySerializer(answer).data)
-
-
-class RunView(APIView):
-    """Which machines ran a version at some time: whom an advisory concerns."""
-
-    permission_classes: ClassVar = [IsAuthenticated, needs("fleet.view_firmwarerecord")]
-
-    @extend_schema(parameters=[RunQuerySerializer], responses=RunSerializer(many=True))
-    def get(self, request: Request) -> Response:
-        """Every machine that ran the version between start and end, disputed ones too."""
-        query = RunQuerySerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        return Response(RunSerializer(selectors.who_ran(**query.validated_data), many=True).data)
 
 
 class PlatformViewSet(mixins.ListModelMixin, StrictViewSet):

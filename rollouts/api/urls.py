@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import views
+from rollouts.api import compliance, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
@@ -18,5 +18,11 @@ router.register(rf"{_RECORDS}/evaluations", views.EvaluationViewSet, basename="e
 
 urlpatterns = [
     *router.urls,
+    path("firmware/compliance", compliance.ComplianceView.as_view(), name="compliance"),
+    path(
+        "firmware/compliance/machines",
+        compliance.ComplianceListView.as_view(),
+        name="compliance-machines",
+    ),
     path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),
 ]

@@ -269,7 +269,7 @@ def test_an_advisory_finds_the_machines_that_ran_a_version():
 
     rows = client_of("viewer").get(RUNS)
 
-    assert [row["machine"] for row in rows.json()] == ["gpu-1", "gpu-3"]
+    assert [row["machine"] for row in rows.json()["results"]] == ["gpu-1", "gpu-3"]
 
 
 RUNS = (
