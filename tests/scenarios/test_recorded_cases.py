@@ -10,10 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rollouts import backtest
+from rollouts.analysis.stragglers import shifts
 from rollouts.cases import read_case
+from rollouts.cases.steps import read_steps
 from rollouts.policies import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -184,3 +187,41 @@ def test_a_recording_of_an_hour_is_judged_on_what_it_has_and_says_so(name):
     report, _ = replayed(name)
 
     assert any("judged on what it has" in reason for reason in report["advisory_because"])
+
+
+# --- Alibaba: one slow worker of a training job ----------------------------------------------
+
+
+def test_the_worker_that_slowed_down_in_mid_run_is_found_with_the_step():
+    given = read_steps(
+        recording("alibaba_straggler_job1") / "observations.csv",
+        worker="worker",
+        step="iteration",
+        time="batch_time_norm",
+    )
+
+    worst, *others = shifts(given.seconds, workers=given.workers, rng=np.random.default_rng(1))
+
+    assert given.seconds.shape == (300, 10)
+    assert (worst.worker, worst.step) == ("worker-06", 181)
+    assert worst.before == pytest.approx(0.988, abs=0.0005)
+    assert worst.after == pytest.approx(1.051, abs=0.0005)
+    assert worst.ratio == pytest.approx(1.0634757, abs=1e-6)
+    assert {s.worker: s.step for s in others}["worker-08"] == 55
+    assert {s.worker: s.ratio for s in others}["worker-08"] == pytest.approx(1.0610774, abs=1e-6)
+
+
+def test_the_slow_worker_was_slow_for_fourteen_iterations():
+    given = read_steps(
+        recording("alibaba_straggler_job1") / "observations.csv",
+        worker="worker",
+        step="iteration",
+        time="batch_time_norm",
+    )
+
+    worst, *others = shifts(given.seconds, workers=given.workers, rng=np.random.default_rng(1))
+
+    # In the file iteration 182 to 195: 1.74, 1.74, 1.93, ... up to 2.35 times the median worker.
+    assert (worst.spell.first, worst.spell.last) == (181, 194)
+    assert worst.spell.ratio == pytest.approx(1.503, abs=0.001)
+    assert worst.spell.ratio > 1.25 * max(s.spell.ratio for s in others if s.spell)

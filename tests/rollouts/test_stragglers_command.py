@@ -1,0 +1,69 @@
+"""The command that finds the slow machine of a job."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+WORKERS = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Sixty steps; n3 takes half as long again from step 130 on, steps go from 100 up."""
+    rows = [
+        (worker, 100 + step, 15 if worker == "n3" and step >= 30 else 10)
+        for step in range(60)
+        for worker in WORKERS
+    ]
+    file = tmp_path / "steps.csv"
+    file.write_text("worker,step,seconds\n" + "".join(f"{w},{s},{t}\n" for w, s, t in rows))
+    return file
+
+
+def test_the_slow_machine_comes_first_with_its_step(recording, capsys):
+    call_command("stragglers", str(recording))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("4 workers, 60 steps")
+    assert lines[2].split()[:4] == ["n3", "1.500", "1.500-1.500", "130"]
+
+
+def test_json_holds_the_index_and_the_name_of_the_step(recording, capsys):
+    call_command("stragglers", str(recording), is_json=True)
+
+    worst = json.loads(capsys.readouterr().out)["workers"][0]
+    assert (worst["worker"], worst["step"], worst["step_name"]) == ("n3", 30, "130")
+    assert worst["ratio"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("n1,160,soon", "line 242, column seconds: 'soon'"),
+        ("n1,160,-1", "at least 0"),
+        ("n1,159,11", "every step of a worker once"),
+        (",160,10", "column worker"),
+        ("n1,160,0", "positive and finite"),
+    ],
+)
+def test_bad_input_says_where_and_what_is_accepted(recording, capsys, row, words):
+    recording.write_text(recording.read_text() + row + "\n")
+
+    with pytest.raises(SystemExit) as stopped:
+        call_command("stragglers", str(recording))
+
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_without_rows_or_with_other_columns_is_refused(tmp_path, capsys):
+    file = tmp_path / "steps.csv"
+    for text, words in (("worker,step,seconds\n", "no row"), ("a,b,c\n", "not there")):
+        file.write_text(text)
+
+        with pytest.raises(SystemExit):
+            call_command("stragglers", str(file))
+
+        assert words in capsys.readouterr().err
