@@ -62,7 +62,7 @@ class Interruptions:
     """Interruptions by machine and recovery path.
 
     `closed` of `count` have ended; `log_sum` and `log_squares` add up the natural log of their
-    seconds, `lost_roots` the square root of the hours lost by all, each limited.
+    seconds; `lost_hours` and `lost_roots` the hours lost by all, each limited, and their roots.
     """
 
     machine: IntArray
@@ -71,6 +71,7 @@ class Interruptions:
     closed: IntArray
     log_sum: FloatArray
     log_squares: FloatArray
+    lost_hours: FloatArray
     lost_roots: FloatArray
 
 
@@ -85,7 +86,15 @@ class Digest:
     paths: tuple[str, ...] = ()
 
 
-_FLOATS = {"mean", "covered_seconds", "service_seconds", "log_sum", "log_squares", "lost_roots"}
+_FLOATS = {
+    "mean",
+    "covered_seconds",
+    "service_seconds",
+    "log_sum",
+    "log_squares",
+    "lost_hours",
+    "lost_roots",
+}
 #: Stored widths; a machine is stored as its distance from the first one of its range.
 _STORED = {
     "machine": "<u2",

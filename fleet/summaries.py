@@ -167,6 +167,7 @@ def _interruptions(
             closed=_whole(total(is_closed)),
             log_sum=np.round(total(log), 9),
             log_squares=np.round(total(log * log), 9),
+            lost_hours=np.round(total(lost / 3600), 9),
             lost_roots=np.round(total(np.sqrt(lost / 3600)), 9),
         ),
         names,

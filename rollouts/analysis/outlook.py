@@ -296,6 +296,33 @@ class NovelChances:
         return 0.0
 
 
+@dataclass(frozen=True)
+class LostWorkChances:
+    """Ratios of the interruptions, seen by the work that they cost; it only halts."""
+
+    history: power.LostWork
+    tolerated: float = 1.0
+    unchanged: float = 1.0
+    largest: float = LARGEST_RATIO
+
+    def halts(
+        self, effect: float, *, canaries: int, controls: int, days: float, level: float
+    ) -> float:
+        return power.lost_work_halt_power(
+            self.history,
+            n_canary=canaries,
+            n_control=controls,
+            days=days,
+            ratio=effect,
+            alpha=level,
+        )
+
+    def rules_out(
+        self, margin: float, *, canaries: int, controls: int, days: float, bound: float
+    ) -> float:
+        return 0.0
+
+
 def _halt_power(shift: float, error: float, *, level: float) -> float:
     if level <= 0:
         return 0.0

@@ -7,17 +7,24 @@ chance, or because something other than the draw has chosen the canaries.
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from fleet.lifecycle import State
 from rollouts import policies, selectors
 from rollouts.analysis.balance import BROKEN_P, LEAST_DAYS, Balance, balance_before
 from rollouts.analysis.labels import Design
+from rollouts.analysis.policy import Policy
+from rollouts.analysis.samples import FloatArray
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.models import Assignment, Decision, Wave
 from rollouts.services import cycles
+from rollouts.services.drawn import stored
 from rollouts.services.past import (
+    Before,
+    coverage_before,
     episode_days,
-    period_start,
-    population_of,
+    read_before,
+    slowness_before,
     throughput_before,
 )
 
@@ -79,21 +86,28 @@ def _balance(wave: Wave, *, now: datetime) -> tuple[float, Balance | None]:
     """Return the days before and, if there are enough of them, what the arms did in them."""
     policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
     untreated = Assignment.objects.filter(rollout=wave.rollout, wave=None)
-    population = population_of(untreated.exclude(machine__state=State.RETIRED))
-    since = period_start(population, now=now)
-    days = (now - since).total_seconds() / 86_400 if since else 0.0
-    is_canary = population.planned_wave == wave.number
-    if since is None or days < LEAST_DAYS or not 0 < is_canary.sum() < population.units:
-        return days, None
-    faults = episode_days(population, policy, since=since, now=now)
-    figures = {name: count.astype(float) for name, count in faults.items()}
-    figures |= {
-        name: -mean
-        for name, mean in throughput_before(population, policy, since=since, now=now).items()
-    }
-    return days, balance_before(
-        figures,
-        design=Design(stratum=population.stratum, is_canary=is_canary),
+    drawn = stored(untreated.exclude(machine__state=State.RETIRED))
+    before = read_before(drawn, now=now, whole=True)
+    is_canary = drawn.planned_wave == wave.number
+    if before is None or before.days < LEAST_DAYS or not 0 < is_canary.sum() < drawn.units:
+        return before.days if before else 0.0, None
+    return before.days, balance_before(
+        _figures(before, policy),
+        design=Design(stratum=drawn.stratum, is_canary=is_canary),
         seed=policy.seed,
         resamples=policy.resamples,
     )
+
+
+def _figures(before: Before, policy: Policy) -> dict[str, FloatArray]:
+    """Return one figure per unit for each metric of which there is data; large is bad."""
+    figures = {name: days.astype(float) for name, days in episode_days(before, policy).items()}
+    figures |= {name: -mean for name, mean in throughput_before(before, policy).items()}
+    figures["telemetry"] = -coverage_before(before)
+    slowness = slowness_before(before)
+    if slowness is not None:
+        figures["recovery_time"] = slowness
+    # What is the same for all says nothing, and is no metric to divide the level over.
+    return {
+        name: values for name, values in figures.items() if np.nanmax(values) > np.nanmin(values)
+    }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rollouts import planning, policies
-from rollouts.aggregation import install_baseline
+from rollouts.aggregation import install_baseline_of
 from rollouts.analysis import outlook as outlooks
 from rollouts.analysis import power, proportions
 from rollouts.analysis.guardrails.interruptions import LEAST_PATHS, LEAST_RECOVERIES
@@ -29,32 +29,57 @@ from rollouts.analysis.spending import (
     ni_level,
     share_alpha,
 )
-from rollouts.models import Rollout
+from rollouts.models import Assignment, Rollout
 from rollouts.services import draw_check
+from rollouts.services.drawn import Drawn, stored
 from rollouts.services.past import Past, read_past
 
 #: Share of machines that count as silent in a fleet whose telemetry works.
 SILENT_SHARE = 0.02
 #: In these an effect is a ratio; in the others a share.
-_RATIOS = (Metric.FAULTS, Metric.RECOVERY_TIME)
+_RATIOS = (Metric.FAULTS, Metric.RECOVERY_TIME, Metric.LOST_WORK)
 
 
 def forecast(
     rollout: Rollout, assignments: planning.Assignments, *, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return, per wave in order, what the judge is told of it and what people read before."""
-    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
-    past = read_past(rollout, policy, now=now)
-    baseline = install_baseline(rollout)
+    """Return the forecast of a rollout whose draw is stored."""
+    return forecast_plan(
+        rollout.plan,
+        assignments,
+        drawn=stored(Assignment.objects.filter(rollout=rollout)),
+        bundle_id=rollout.bundle_id,
+        created_at=rollout.created_at,
+        now=now,
+    )
+
+
+def forecast_plan(
+    plan: Mapping[str, Any],
+    assignments: planning.Assignments,
+    *,
+    drawn: Drawn,
+    bundle_id: int,
+    created_at: datetime,
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """Return, per wave in order, what the judge is told of it and what people read before.
+
+    Nothing has to be stored: `drawn` may be `drawn_from(assignments, keys of the machines)`.
+    Installs before `created_at` say how often installs fail.
+    """
+    policy = policies.policy_from(dict(plan), kind=policies.Kind.PLAN)
+    past = read_past(drawn, policy, now=now)
+    baseline = install_baseline_of(bundle_id, before=created_at)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     words = [
         _word(policy, assignments, number, spec, past=past, baseline=baseline, alphas=alphas)
-        for number, spec in enumerate(rollout.plan["waves"], start=1)
+        for number, spec in enumerate(plan["waves"], start=1)
     ]
-    for number, (word, spec) in enumerate(zip(words, rollout.plan["waves"], strict=True), start=1):
+    for number, (word, spec) in enumerate(zip(words, plan["waves"], strict=True), start=1):
         is_last = number == len(words)
         word["expected_excess_faults"] = (
-            0.0 if is_last else _excess(policy, assignments, number + 1, rollout.plan, past, alphas)
+            0.0 if is_last else _excess(policy, assignments, number + 1, plan, past, alphas)
         )
         word["summary"] = _summary(policy, word, allows_smoke=spec.get("allows_smoke", False))
     return words
@@ -104,6 +129,7 @@ def _word(
         "canaries": canaries,
         "controls": controls,
         "days_before": round(past.days, 2),
+        "read_from": past.source.words,
         "a_a_check": draw_check.planned(past.days),
         "power_to_widen": chance,
         # Where the policy itself says whether a guardrail is required, nobody asks the planner.
@@ -158,11 +184,13 @@ def _chances(
             return outlooks.DropChances(sigma, tolerated=guardrail.tolerance)
         case Metric.RECOVERY_TIME:
             return outlooks.RecoveryChances(
-                past.interruptions_per_day, tolerated=guardrail.tolerance
+                past.interruptions_per_day,
+                tolerated=guardrail.tolerance,
+                sigma=past.recovery_sigma,
             )
         case Metric.SEVERE_PATH:
             return outlooks.ShareChances(
-                power.SEVERE_SHARE, past.interruptions_per_day, tolerated=guardrail.tolerance
+                past.severe_share, past.interruptions_per_day, tolerated=guardrail.tolerance
             )
         case Metric.TELEMETRY:
             return outlooks.ShareChances(SILENT_SHARE, tolerated=guardrail.tolerance)
@@ -171,6 +199,8 @@ def _chances(
             return outlooks.InstallChances(baseline, tolerated, policy.beta, earlier=earlier)
         case Metric.NOVEL_SIGNATURES:
             return outlooks.NovelChances()
+        case Metric.LOST_WORK:
+            return None if past.lost is None else outlooks.LostWorkChances(past.lost)
     return None
 
 
@@ -259,6 +289,7 @@ def _effect(guardrail: Guardrail, *values: float | None) -> str:
 _UNITS = {
     Metric.FAULTS: ("× ", ""),
     Metric.RECOVERY_TIME: ("× ", ""),
+    Metric.LOST_WORK: ("× ", ""),
     Metric.THROUGHPUT: ("−", " %"),
     Metric.NOVEL_SIGNATURES: ("", " % of canaries"),
 }

@@ -1,27 +1,50 @@
-"""The period before a rollout, by unit: what the planner and the check of the draw read."""
+"""The period before a rollout, by unit: what the planner and the check of the draw read.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+A few machines are read from their telemetry. Many are read from the fleet's summaries, which the
+fleet keeps ready; where there are none yet, the head of the drawn order stands for all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 import numpy as np
-from django.db.models import Avg, Case, Min, QuerySet, Value, When
+from django.db.models import Q
 
-from fleet.models import Fault, FaultSignature, Machine, Observation, Recovery
+from fleet import summaries
+from fleet.digests import Clusters, Digest, Interruptions, Reports
+from fleet.models import FaultSignature
 from rollouts.analysis import power
 from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
+from rollouts.analysis.recovery import SEVERE
 from rollouts.analysis.samples import FloatArray, IntArray
 from rollouts.analysis.scores import Strata
-from rollouts.models import Assignment, Rollout
+from rollouts.services.drawn import Drawn
 
 #: The longest period before that the planner looks at.
 PERIOD = timedelta(days=14)
-#: The spread of throughput is taken from about so many units, the first of the drawn order.
-MOST_UNITS = 2_000
+#: Telemetry of no more machines than these is read while somebody waits.
+MOST_DIRECT = 1_000
 #: Fewer units with throughput in both halves of the period say nothing of its spread.
 LEAST_UNITS = 8
+#: Fewer interruptions say less of the fleet than the field's figures do.
+LEAST_INTERRUPTIONS = 30
+#: Summaries older than this are named old.
+FRESH = timedelta(hours=2)
+
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the figures of the period before come from, in words where that matters."""
+
+    words: str
+    as_of: datetime | None
+    uncovered: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,6 +52,7 @@ class Past:
     """The period before: its length in days, and what each unit did in it, in order of name.
 
     `sigma` maps a throughput guardrail to the standard deviation of its adjusted unit means.
+    `lost` is what interruptions cost each unit; None where nothing was interrupted.
     """
 
     days: float
@@ -37,6 +61,10 @@ class Past:
     episodes: Mapping[str, IntArray]
     interruptions_per_day: float
     sigma: Mapping[str, float]
+    recovery_sigma: float = power.RECOVERY_SIGMA
+    severe_share: float = power.SEVERE_SHARE
+    lost: power.LostWork | None = None
+    source: Source = field(default_factory=lambda: Source("no report of the period before", None))
 
     def history(self, guardrail: Guardrail) -> power.FaultCounts | None:
         counts = self.episodes.get(guardrail.name)
@@ -52,213 +80,208 @@ class Past:
         return float(counts.sum()) / self.days / self.machines
 
 
-@dataclass(frozen=True)
-class Population:
-    """Machines, each with the index of its unit; units by name, with stratum and planned wave."""
+@dataclass(frozen=True, eq=False)
+class Before:
+    """What units reported in (since, until]; `drawn` is who was read: all, or the head."""
 
-    machines: QuerySet[Machine]
-    names: tuple[str, ...]
-    ids: IntArray
-    unit: IntArray
-    stratum: IntArray
-    planned_wave: IntArray
+    drawn: Drawn
+    digest: Digest
+    since: datetime
+    until: datetime
+    source: Source
 
     @property
-    def units(self) -> int:
-        return int(self.stratum.size)
-
-    def unit_of(self, machine_ids: Sequence[int]) -> IntArray:
-        return self.unit[np.searchsorted(self.ids, np.array(machine_ids, dtype=np.int64))]
+    def days(self) -> float:
+        return (self.until - self.since).total_seconds() / 86_400
 
 
-def read_past(rollout: Rollout, policy: JudgePolicy, *, now: datetime) -> Past:
-    """Read the period before `now` of everybody who was drawn."""
-    population = population_of(Assignment.objects.filter(rollout=rollout))
-    since = period_start(population, now=now)
-    days = (now - since).total_seconds() / 86_400 if since else 0.0
-    if since is None or not days or not population.units:
-        return Past(0.0, population.ids.size, population.units, {}, 0.0, {})
-    interruptions = (
-        Recovery.objects.filter(
-            machine__in=population.machines, time__gt=since, time__lte=now, is_ahead=False
-        )
-        .values("source", "source_key")
-        .distinct()
-        .count()
-    )
+def read_past(drawn: Drawn, policy: JudgePolicy, *, now: datetime) -> Past:
+    """Read the period before `now` of everybody who was drawn, stored or not."""
+    before = read_before(drawn, now=now)
+    if before is None:
+        return Past(0.0, drawn.machines, drawn.units, {}, 0.0, {})
+    digest, read = before.digest, before.drawn
+    interruptions = Table.of(digest.interruptions, read)
+    count = float(interruptions.digest.count.sum())
     return Past(
-        days=days,
-        machines=population.ids.size,
-        units=population.units,
-        episodes=_episodes(population, policy, since=since, now=now),
-        interruptions_per_day=interruptions / days / population.units,
-        sigma=_sigmas(_sample(rollout, population), policy, since=since, now=now),
+        days=before.days,
+        machines=read.machines,
+        units=read.units,
+        episodes={
+            name: read_counts(read, machine)
+            for name, (machine, _) in episodes(before, policy).items()
+        },
+        interruptions_per_day=count / before.days / read.units,
+        sigma=_sigmas(before, policy),
+        recovery_sigma=_recovery_sigma(interruptions.digest) or power.RECOVERY_SIGMA,
+        severe_share=_severe_share(digest, interruptions.digest) or power.SEVERE_SHARE,
+        lost=_lost_work(before, interruptions),
+        source=before.source,
     )
 
 
-def _sample(rollout: Rollout, population: Population) -> Population:
-    """Return enough units to estimate a spread: the drawn order is random, so is its head."""
-    if population.units <= MOST_UNITS:
-        return population
-    each = -(-MOST_UNITS // np.unique(population.stratum).size)
-    return population_of(Assignment.objects.filter(rollout=rollout, position__lt=each))
+def read_before(drawn: Drawn, *, now: datetime, whole: bool = False) -> Before | None:
+    """Return what the units reported in the period before; None without a report in it.
 
-
-def population_of(places: QuerySet[Assignment]) -> Population:
-    """Read who stands at these places of the drawn order."""
-    rows = list(
-        places.order_by("machine_id").values_list("machine_id", "unit", "stratum", "planned_wave")
+    Where `whole` is asked for, units are not left out, so nothing is read of many machines that
+    have no summary.
+    """
+    if not drawn.machines:
+        return None
+    if drawn.machines > MOST_DIRECT:
+        kept = summaries.kept(drawn.ids, now=now)
+        if kept is not None:
+            return _from_summaries(drawn, kept, now=now)
+        if whole:
+            return None
+    read = drawn.head(machines=MOST_DIRECT)
+    machines = summaries.of_machines(read.ids.tolist())
+    first = summaries.first_report(machines, since=now - PERIOD, until=now)
+    if first is None or first >= now:
+        return None
+    since = max(first, now - PERIOD)
+    words = "read from reports"
+    if read is not drawn:
+        words = f"read from the reports of {read.machines} of {drawn.machines} machines, no summary"
+    return Before(
+        drawn=read,
+        digest=summaries.digest_of(
+            machines, since=since, until=now, middle=since + (now - since) / 2
+        ),
+        since=since,
+        until=now,
+        source=Source(words, now),
     )
-    names, first, unit = np.unique([row[1] for row in rows], return_index=True, return_inverse=True)
-    _, stratum = np.unique([rows[index][2] for index in first.tolist()], return_inverse=True)
-    return Population(
-        machines=Machine.objects.filter(pk__in=places.order_by().values("machine")),
-        names=tuple(names.tolist()),
-        ids=np.array([row[0] for row in rows], dtype=np.int64),
-        unit=unit.astype(np.int64),
-        stratum=stratum.astype(np.int64),
-        planned_wave=np.array([rows[index][3] for index in first.tolist()], dtype=np.int64),
+
+
+def _from_summaries(drawn: Drawn, kept: summaries.Kept, *, now: datetime) -> Before | None:
+    if kept.since >= kept.as_of:
+        return None
+    words = f"summaries of {kept.as_of:%Y-%m-%d %H:%M} UTC"
+    if now - kept.as_of > FRESH:
+        words += ", which are old"
+    if kept.uncovered:
+        words += f"; {kept.uncovered} of {drawn.machines} machines have none"
+    reports = kept.digest.reports
+    middle = (kept.since + (kept.as_of - kept.since) / 2).date().toordinal()
+    halves = Reports(
+        **{**vars(reports), "part": (reports.part > middle).astype(np.int64)},
+    )
+    return Before(
+        drawn=drawn,
+        digest=Digest(**{**vars(kept.digest), "reports": halves}),
+        since=kept.since,
+        until=kept.as_of,
+        source=Source(words, kept.as_of, kept.uncovered),
     )
 
 
-def period_start(population: Population, *, now: datetime) -> datetime | None:
-    """Return the start of the period before: its default length, or since reports began."""
-    reports = Observation.objects.filter(machine__in=population.machines, end__gt=now - PERIOD)
-    first = reports.aggregate(at=Min("start"))["at"]
-    return None if first is None else max(first, now - PERIOD)
+def read_counts(drawn: Drawn, machine: IntArray) -> IntArray:
+    """Count, per unit, how often one of its machines is named."""
+    unit, _ = drawn.unit_of(machine)
+    return np.bincount(unit, minlength=drawn.units).astype(np.int64)
 
 
-def _episodes(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, IntArray]:
-    """Count each unit's episodes per fault guardrail, by the gap rule on each machine."""
-    return {
-        name: _per_unit(population, [machine for machine, _ in starts])
-        for name, starts in episode_starts(population, policy, since=since, now=now).items()
-    }
+# --- faults ----------------------------------------------------------------------------------
 
 
-def episode_days(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, IntArray]:
+def episodes(before: Before, policy: JudgePolicy) -> dict[str, tuple[IntArray, IntArray]]:
+    """Return machine and start of every episode, per fault guardrail."""
+    return episode_starts(before.digest.clusters, policy)
+
+
+def episode_days(before: Before, policy: JudgePolicy) -> dict[str, IntArray]:
     """Count each unit's machine-days with an episode per fault guardrail, as for halting."""
-    return {
-        name: _per_unit(
-            population,
-            [
-                machine
-                for machine, _ in {(machine, (time - since).days) for machine, time in starts}
-            ],
-        )
-        for name, starts in episode_starts(population, policy, since=since, now=now).items()
-    }
-
-
-def _per_unit(population: Population, machine_ids: Sequence[int]) -> IntArray:
-    units = population.unit_of(machine_ids)
-    return np.bincount(units, minlength=population.units).astype(np.int64)
-
-
-def episode_starts(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, list[tuple[int, datetime]]]:
-    """Return machine and first event of every episode, per fault guardrail."""
-    rows = list(
-        Fault.objects.filter(
-            machine__in=population.machines, time__gt=since, time__lte=now, is_ahead=False
-        )
-        .exclude(signature__kind=FaultSignature.Kind.NOT_COUNTED)
-        .order_by("machine_id", "time")
-        .values_list("machine_id", "time", "signature__name")
-    )
-    gap = timedelta(minutes=policy.gap_minutes)
     found = {}
-    for guardrail in policy.guardrails:
-        if guardrail.metric is not Metric.FAULTS:
-            continue
-        wanted = _matching({name for _, _, name in rows}, guardrail.signatures)
-        starts: list[tuple[int, datetime]] = []
-        machine, last = None, None
-        for row_machine, time, name in rows:
-            if name not in wanted:
-                continue
-            if row_machine != machine or last is None or time - last >= gap:
-                starts.append((row_machine, time))
-            machine, last = row_machine, time
-        found[guardrail.name] = starts
+    for name, (machine, start) in episodes(before, policy).items():
+        day = (start - microseconds(before.since)) // (timedelta(days=1) // _MICROSECOND)
+        pairs = np.unique(np.stack([machine, day]), axis=1)
+        found[name] = read_counts(before.drawn, pairs[0])
     return found
 
 
-def _matching(names: set[str], patterns: tuple[str, ...]) -> set[str]:
-    return {name for name in names if any(fnmatchcase(name, glob) for glob in patterns)}
+def episode_starts(clusters: Clusters, policy: JudgePolicy) -> dict[str, tuple[IntArray, IntArray]]:
+    """Return machine and first event (microseconds since 1970) of every episode, per guardrail.
+
+    Exactly the episodes of the single events, for every gap that is not shorter than that of the
+    clusters: two events of one cluster always belong to one episode.
+    """
+    present = dict(
+        FaultSignature.objects.filter(pk__in=np.unique(clusters.signature).tolist())
+        .exclude(kind=FaultSignature.Kind.NOT_COUNTED)
+        .values_list("pk", "name")
+    )
+    gap = timedelta(minutes=policy.gap_minutes) // _MICROSECOND
+    found = {}
+    for guardrail in policy.guardrails:
+        if guardrail.metric is Metric.FAULTS:
+            wanted = [key for key, name in present.items() if _matches(name, guardrail.signatures)]
+            found[guardrail.name] = _starts(clusters, wanted, gap=gap)
+    return found
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in patterns)
+
+
+def _starts(clusters: Clusters, wanted: list[int], *, gap: int) -> tuple[IntArray, IntArray]:
+    chosen = np.isin(clusters.signature, wanted)
+    machine, first, last = clusters.machine[chosen], clusters.first[chosen], clusters.last[chosen]
+    if not machine.size:
+        return machine, first
+    order = np.lexsort((first, machine))
+    machine, first, last = machine[order], first[order], last[order]
+    # On one axis: each machine gets a stretch of its own, farther from the next than any gap.
+    stretch = int(last.max() - first.min()) + gap + 1
+    shift = np.unique(machine, return_inverse=True)[1] * stretch - int(first.min())
+    latest = np.maximum.accumulate(last + shift)
+    begins = np.ones(machine.size, dtype=np.bool_)
+    begins[1:] = (first + shift)[1:] - latest[:-1] >= gap
+    return machine[begins], first[begins]
+
+
+def clusters_of(drawn: Drawn, *, since: datetime, until: datetime) -> Clusters:
+    """Return the fault clusters of the units in a time of any length, from the faults."""
+    is_few = drawn.machines <= MOST_DIRECT
+    machines = summaries.of_machines(drawn.ids.tolist()) if is_few else Q()
+    found = summaries.clusters_between(machines, since=since, until=until)
+    _, is_own = drawn.unit_of(found.machine)
+    return Clusters(**{name: column[is_own] for name, column in vars(found).items()})
+
+
+def microseconds(at: datetime) -> int:
+    """Return microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
 
 
 # --- throughput ------------------------------------------------------------------------------
 
 
-Report = tuple[int, str, int, float]
-"""Machine, workload, half of the period (0, 1), mean throughput."""
-
-
-def throughput_before(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, FloatArray]:
+def throughput_before(before: Before, policy: JudgePolicy) -> dict[str, FloatArray]:
     """Return each unit's mean relative throughput per throughput guardrail; NaN if unknown."""
     return {
-        name: _unit_means(population, rows)
-        for name, rows in _reports(population, policy, since=since, now=now).items()
+        guardrail.name: _unit_means(before, guardrail)
+        for guardrail in policy.guardrails
+        if guardrail.metric is Metric.THROUGHPUT
     }
 
 
-def _sigmas(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, float]:
+def _sigmas(before: Before, policy: JudgePolicy) -> dict[str, float]:
     found = {
-        name: _sigma(population, rows)
-        for name, rows in _reports(population, policy, since=since, now=now).items()
+        guardrail.name: _sigma(before, guardrail)
+        for guardrail in policy.guardrails
+        if guardrail.metric is Metric.THROUGHPUT
     }
     return {name: sigma for name, sigma in found.items() if sigma is not None}
 
 
-def _reports(
-    population: Population, policy: JudgePolicy, *, since: datetime, now: datetime
-) -> dict[str, list[Report]]:
-    guardrails = [g for g in policy.guardrails if g.metric is Metric.THROUGHPUT]
-    if not guardrails:
-        return {}
-    middle = since + (now - since) / 2
-    rows = list(
-        Observation.objects.filter(
-            machine__in=population.machines,
-            end__gt=since,
-            end__lte=now,
-            is_ahead=False,
-            throughput__isnull=False,
-        )
-        .order_by()
-        .annotate(half=Case(When(end__lte=middle, then=Value(0)), default=Value(1)))
-        .values("machine_id", "workload", "half")
-        .annotate(mean=Avg("throughput"))
-        .values_list("machine_id", "workload", "half", "mean")
-    )
-    # A server may add up in another order each time: what replays must not depend on that.
-    rounded = [(machine, kind, half, round(mean, 9)) for machine, kind, half, mean in rows]
-    return {
-        guardrail.name: [
-            row for row in rounded if not guardrail.workloads or row[1] in guardrail.workloads
-        ]
-        for guardrail in guardrails
-    }
-
-
-def _sigma(population: Population, rows: list[Report]) -> float | None:
+def _sigma(before: Before, guardrail: Guardrail) -> float | None:
     """Spread of the later half's unit means, adjusted for the earlier half within strata."""
-    halves = [_unit_means(population, [row for row in rows if row[2] == half]) for half in (0, 1)]
-    early, late = halves
+    early, late = (_unit_means(before, guardrail, part=part) for part in (0, 1))
     known = np.isfinite(early) & np.isfinite(late)
     if known.sum() < LEAST_UNITS:
         return None
-    strata = Strata.of(population.stratum)
+    strata = Strata.of(before.drawn.stratum)
     x = np.where(known, early - strata.means(np.nan_to_num(early), where=known)[strata.code], 0.0)
     y = np.where(known, late - strata.means(np.nan_to_num(late), where=known)[strata.code], 0.0)
     slope = float(x @ y) / float(x @ x) if x.any() else 0.0
@@ -267,16 +290,110 @@ def _sigma(population: Population, rows: list[Report]) -> float | None:
     return float(np.sqrt(residual @ residual / free)) if free > 0 else None
 
 
-def _unit_means(population: Population, rows: list[Report]) -> FloatArray:
+def _unit_means(before: Before, guardrail: Guardrail, *, part: int | None = None) -> FloatArray:
     """Mean over machines and workloads of the ratio to the workload's level; NaN if unknown."""
-    if not rows:
-        return np.full(population.units, np.nan)
-    mean = np.array([row[3] for row in rows], dtype=np.float64)
-    _, workload = np.unique([row[1] for row in rows], return_inverse=True)
-    level = np.bincount(workload, weights=mean) / np.bincount(workload)
+    reports, drawn = before.digest.reports, before.drawn
+    wanted = [
+        code
+        for code, name in enumerate(before.digest.workloads)
+        if not guardrail.workloads or name in guardrail.workloads
+    ]
+    chosen = (reports.count > 0) & np.isin(reports.workload, wanted)
+    if part is not None:
+        chosen &= reports.part == part
+    kinds = len(before.digest.workloads) + 1
+    cell = reports.machine[chosen] * kinds + reports.workload[chosen]
+    cells, index = np.unique(cell, return_inverse=True)
+    count = reports.count[chosen].astype(np.float64)
+    total = np.bincount(index, weights=reports.mean[chosen] * count, minlength=cells.size)
+    mean = total / np.bincount(index, weights=count, minlength=cells.size)
+    workload = cells % kinds
+    sizes = np.maximum(np.bincount(workload, minlength=kinds), 1)
+    level = np.bincount(workload, weights=mean, minlength=kinds) / sizes
     used = level[workload] > 0
-    unit = population.unit_of([row[0] for row in rows])[used]
-    ratio = mean[used] / level[workload][used]
-    size = np.bincount(unit, minlength=population.units)
-    total = np.bincount(unit, weights=ratio, minlength=population.units)
-    return np.where(size > 0, total / np.maximum(size, 1), np.nan)
+    unit, is_own = drawn.unit_of(cells[used] // kinds)
+    ratio = (mean[used] / level[workload[used]])[is_own]
+    size = np.bincount(unit, minlength=drawn.units)
+    summed = np.bincount(unit, weights=ratio, minlength=drawn.units)
+    return np.where(size > 0, summed / np.maximum(size, 1), np.nan)
+
+
+# --- interruptions ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Interruptions of machines that were drawn, with their units."""
+
+    digest: Interruptions
+    unit: IntArray
+
+    @classmethod
+    def of(cls, found: Interruptions, drawn: Drawn) -> "Table":
+        unit, is_own = drawn.unit_of(found.machine)
+        own = {name: column[is_own] for name, column in vars(found).items()}
+        return cls(Interruptions(**own), unit)
+
+    def per_unit(self, values: FloatArray | IntArray, *, units: int) -> FloatArray:
+        """Add a column up by unit."""
+        weights = values.astype(np.float64)
+        return np.asarray(np.bincount(self.unit, weights=weights, minlength=units))
+
+
+def slowness_before(before: Before) -> FloatArray | None:
+    """Return per unit how much longer than its path's mean it took to recover, in log seconds.
+
+    None where nothing has recovered.
+    """
+    table = Table.of(before.digest.interruptions, before.drawn)
+    if not table.digest.closed.sum():
+        return None
+    mean = _path_means(table.digest)
+    excess = table.digest.log_sum - table.digest.closed * mean[table.digest.path]
+    return table.per_unit(excess, units=before.drawn.units)
+
+
+def coverage_before(before: Before) -> FloatArray:
+    """Return per unit the machine-days that reports cover, as a share of the period."""
+    reports = before.digest.reports
+    unit, is_own = before.drawn.unit_of(reports.machine)
+    covered = reports.covered_seconds[is_own] / (86_400 * before.days)
+    return np.asarray(np.bincount(unit, weights=covered, minlength=before.drawn.units))
+
+
+def _path_means(found: Interruptions) -> FloatArray:
+    paths = int(found.path.max(initial=-1)) + 1
+    closed = np.bincount(found.path, weights=found.closed, minlength=paths)
+    total = np.bincount(found.path, weights=found.log_sum, minlength=paths)
+    return np.asarray(total / np.maximum(closed, 1))
+
+
+def _recovery_sigma(found: Interruptions) -> float | None:
+    """Standard deviation of the log recovery time within a path."""
+    closed = float(found.closed.sum())
+    if closed < LEAST_INTERRUPTIONS:
+        return None
+    mean = _path_means(found)
+    squares = float(found.log_squares.sum() - (found.log_sum * mean[found.path]).sum())
+    free = closed - np.unique(found.path[found.closed > 0]).size
+    return float(np.sqrt(max(squares, 0.0) / free)) or None
+
+
+def _severe_share(digest: Digest, found: Interruptions) -> float | None:
+    severe = [code for code, name in enumerate(digest.paths) if name in SEVERE]
+    if found.count.sum() < LEAST_INTERRUPTIONS:
+        return None
+    return float(found.count[np.isin(found.path, severe)].sum() / found.count.sum()) or None
+
+
+def _lost_work(before: Before, table: Table) -> power.LostWork | None:
+    if not table.digest.count.sum():
+        return None
+    units = before.drawn.units
+    roots = table.per_unit(table.digest.lost_roots, units=units)
+    return power.LostWork(
+        mean=float(roots.mean()),
+        variance=float(roots.var()),
+        within=float(table.digest.lost_hours.sum()) / units,
+        days=before.days,
+    )

@@ -20,7 +20,8 @@ from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import WaveStatus
 from rollouts.models import Assignment, Decision, Order, Rollout, Wave
 from rollouts.services import cycles
-from rollouts.services.past import Population, episode_starts, population_of
+from rollouts.services.drawn import Drawn, stored
+from rollouts.services.past import clusters_of, episode_starts, microseconds
 
 #: Bursts that began before the surveillance are no first episodes of it.
 _BURST = timedelta(days=1)
@@ -78,7 +79,7 @@ def _crossed(
     families = [g for g in policy.guardrails if g.metric is Metric.FAULTS and g.halt]
     if not families:
         return None
-    population = population_of(Assignment.objects.filter(rollout=rollout))
+    population = stored(Assignment.objects.filter(rollout=rollout))
     watched = _watched(rollout, population, joins=joins, began=began)
     needed = len(families) / float(surveillance_alpha(policy.alpha))
     firsts = _first_episodes(rollout, policy, population, began=began, as_of=as_of)
@@ -90,7 +91,7 @@ def _crossed(
 
 
 def _watched(
-    rollout: Rollout, population: Population, *, joins: Mapping[int, datetime], began: datetime
+    rollout: Rollout, population: Drawn, *, joins: Mapping[int, datetime], began: datetime
 ) -> Watched:
     """Return each unit's times as seconds since the surveillance began."""
     started = dict(rollout.waves.values_list("pk", "started_at"))
@@ -112,23 +113,22 @@ def _watched(
 def _first_episodes(
     rollout: Rollout,
     policy: JudgePolicy,
-    population: Population,
+    population: Drawn,
     *,
     began: datetime,
     as_of: datetime,
 ) -> dict[str, FloatArray]:
     pauses = selectors.pauses(rollout)
     found = {}
-    starts = episode_starts(population, policy, since=began - _BURST, now=as_of)
-    for name, events in starts.items():
-        counted = [
-            (machine, at)
-            for machine, at in events
-            if at > began and not any(start <= at < end for start, end in pauses)
-        ]
+    clusters = clusters_of(population, since=began - _BURST, until=as_of)
+    origin = microseconds(began)
+    for name, (machine, start) in episode_starts(clusters, policy).items():
+        counted = start > origin
+        for pause_start, pause_end in pauses:
+            counted &= ~((start >= microseconds(pause_start)) & (start < microseconds(pause_end)))
         first = np.full(population.units, np.inf)
-        units = population.unit_of([machine for machine, _ in counted])
-        np.minimum.at(first, units, [(at - began).total_seconds() for _, at in counted])
+        units, _ = population.unit_of(machine[counted])
+        np.minimum.at(first, units, (start[counted] - origin) / 1e6)
         found[name] = first
     return found
 

@@ -129,12 +129,13 @@ def test_in_a_large_fleet_the_head_of_the_drawn_order_stands_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet_with_a_past(machines=200, spread=0.01)
-    monkeypatch.setattr(past, "MOST_UNITS", 100)
+    monkeypatch.setattr(past, "MOST_DIRECT", 100)
     waves = [{"count": 40, "window_hours": 48}]
 
-    found = word(submitted(THROUGHPUT, waves=waves))["guardrails"]["throughput"]
+    found = word(submitted(THROUGHPUT, waves=waves))
 
-    assert found["rules_out"] < 0.005
+    assert found["guardrails"]["throughput"]["rules_out"] < 0.005
+    assert found["read_from"] == "read from the reports of 100 of 200 machines, no summary"
 
 
 def test_a_wave_whose_guardrails_can_all_be_shown_says_when_it_widens() -> None:
