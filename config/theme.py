@@ -76,6 +76,12 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     link(_("Home"), "home", "rollouts:home", "rollouts.view_rollout"),
                     link(_("Rollouts"), "moving", "rollouts:index", "rollouts.view_rollout"),
+                    link(
+                        _("Firmware"),
+                        "fact_check",
+                        "rollouts:firmware",
+                        "fleet.view_firmwarerecord",
+                    ),
                 ],
             },
             {

@@ -2,15 +2,20 @@
 
 from django.urls import path
 
-from rollouts import views
+from rollouts import firmware_views, views
 
 app_name = "rollouts"
 
 urlpatterns = [
+    path("firmware/", firmware_views.drift, name="firmware"),
+    path("firmware/machines/", firmware_views.machines, name="firmware-machines"),
+    path("firmware/machines/<str:name>/", firmware_views.machine, name="firmware-machine"),
+    path("firmware/runs/", firmware_views.runs, name="firmware-runs"),
     path("", views.home, name="home"),
     path("rollouts/", views.index, name="index"),
     path("rollouts/halt-all", views.halt_all, name="halt-all"),
     path("rollouts/<int:pk>/", views.detail, name="detail"),
+    path("rollouts/<int:pk>/now-what/", views.now_what, name="now-what"),
     path("rollouts/<int:pk>/parts/<slug:name>", views.part, name="part"),
     path("rollouts/<int:pk>/orders/<str:kind>", views.give_order, name="order"),
     path("rollouts/<int:pk>/attempts/<int:attempt_pk>/triage", views.triage, name="triage"),

@@ -1,0 +1,141 @@
+"""Pages about versions: drift, one machine's history, and whom an advisory concerns."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
+
+from fleet import clock, compliance
+from fleet import selectors as fleet_selectors
+from fleet.drift import Standing
+from fleet.models import Machine
+from rollouts import selectors
+from rollouts.questions import AsOfForm, DriftForm, DriftListForm, RunForm
+
+View = Callable[..., HttpResponse]
+
+PAGE_SIZE = 100
+USUAL_SPAN = timedelta(days=30)
+
+
+def firmware_page(view: View) -> View:
+    """Let in who is logged in and may see the version history."""
+    may_see = permission_required("fleet.view_firmwarerecord", raise_exception=True)
+    return login_required(may_see(require_safe(view)))
+
+
+def _page(request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
+    whole = {**admin.site.each_context(request), **context}
+    is_refused = "form" in context and context["form"].is_bound and context["form"].errors
+    return render(
+        request, f"rollouts/firmware/{name}.html", whole, status=400 if is_refused else 200
+    )
+
+
+@firmware_page
+def drift(request: HttpRequest) -> HttpResponse:
+    """How machines stand to what they are meant to run, per platform and pool."""
+    form = DriftForm(request.GET)
+    groups = compliance.summary(_rows(form)) if form.is_valid() else []
+    rows = [
+        {"group": group, "counts": [(one, group.counts[one]) for one in Standing]}
+        for group in groups
+    ]
+    context = {
+        "title": _("Firmware"),
+        "form": form,
+        "standings": list(Standing),
+        "rows": rows,
+        "totals": [(one, sum(group.counts[one] for group in groups)) for one in Standing],
+        "machines": sum(group.machines for group in groups),
+    }
+    return _page(request, "drift", context)
+
+
+@firmware_page
+def machines(request: HttpRequest) -> HttpResponse:
+    """The machines behind a count, in order of name."""
+    form = DriftListForm(request.GET)
+    listed: list[compliance.Compliance] = []
+    if form.is_valid():
+        standing = form.cleaned_data["standing"]
+        found = _rows(form, after=form.cleaned_data["after"])
+        listed = _first(row for row in found if standing in ("", row.standing))
+    shown = listed[:PAGE_SIZE]
+    context = {
+        "title": _("Firmware, machine by machine"),
+        "form": form,
+        "listed": shown,
+        "more": _more(request, shown[-1].machine) if len(listed) > PAGE_SIZE else "",
+    }
+    return _page(request, "machines", context)
+
+
+@firmware_page
+def runs(request: HttpRequest) -> HttpResponse:
+    """Which machines ran a version at some time."""
+    is_asked = "kind" in request.GET
+    now = clock.now()
+    usual = {"start": now - USUAL_SPAN, "end": now, "stage": "active"}
+    form = RunForm(request.GET) if is_asked else RunForm(initial=usual)
+    found: list[fleet_selectors.Run] = []
+    more = ""
+    if is_asked and form.is_valid():
+        found = fleet_selectors.who_ran(**form.cleaned_data, limit=PAGE_SIZE + 1)
+        names = list(dict.fromkeys(run.machine.name for run in found))
+        if len(names) > PAGE_SIZE:
+            more = _more(request, names[PAGE_SIZE - 1])
+            found = [run for run in found if run.machine.name != names[-1]]
+    context = {
+        "title": _("Who ran a version"),
+        "form": form,
+        "found": found,
+        "is_asked": is_asked and form.is_valid(),
+        "more": more,
+    }
+    return _page(request, "runs", context)
+
+
+@firmware_page
+def machine(request: HttpRequest, name: str) -> HttpResponse:
+    """One machine: what it runs, what is staged, and how it came to it."""
+    own = get_object_or_404(Machine.objects.select_related("platform"), name=name)
+    form = AsOfForm(request.GET)
+    now = clock.now()
+    at = (form.cleaned_data["as_of"] if form.is_valid() else None) or now
+    standing = compliance.compliance(
+        Machine.objects.filter(pk=own.pk), treated=selectors.treated_bundles(), at=at
+    )
+    context = {
+        "title": own.name,
+        "machine": own,
+        "form": form,
+        "at": at,
+        "standing": next(standing, None),
+        "intervals": fleet_selectors.history(own, as_of=at),
+    }
+    return _page(request, "machine", context)
+
+
+def _rows(form: DriftForm, *, after: str = "") -> Iterable[compliance.Compliance]:
+    bundle = form.cleaned_data["bundle"]
+    treated = {} if bundle else selectors.treated_bundles()
+    return compliance.compliance(form.machines(), bundle=bundle, treated=treated, after=after)
+
+
+def _first(rows: Iterable[Any]) -> list[Any]:
+    """One more than a page holds, which tells that there is more."""
+    return list(islice(rows, PAGE_SIZE + 1))
+
+
+def _more(request: HttpRequest, last: str) -> str:
+    query = request.GET.copy()
+    query["after"] = last
+    return f"?{query.urlencode()}"

@@ -1,0 +1,73 @@
+"""What a person asks of the version history; a question that cannot be asked is refused."""
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from fleet.drift import Standing
+from fleet.errors import SelectorError
+from fleet.models import FirmwareBundle, FirmwareRecord, Machine
+from fleet.selectors import machines_matching
+
+
+class DriftForm(forms.Form):
+    """Which machines, against which bundle."""
+
+    bundle = forms.ModelChoiceField(
+        label=_("Against"),
+        queryset=FirmwareBundle.objects.exclude(status="draft"),
+        required=False,
+        empty_label=_("what each is meant to run"),
+    )
+    selector = forms.CharField(label=_("Machines"), max_length=1000, required=False)
+
+    def clean_selector(self) -> str:
+        """A selector that selects nothing for a reason says it."""
+        text = str(self.cleaned_data["selector"])
+        if text:
+            try:
+                machines_matching(text)
+            except SelectorError as error:
+                raise forms.ValidationError(str(error)) from error
+        return text
+
+    def machines(self) -> Any:
+        """The machines that are meant."""
+        text = self.cleaned_data["selector"]
+        return machines_matching(text) if text else Machine.objects.all()
+
+
+class DriftListForm(DriftForm):
+    """The same, machine by machine."""
+
+    standing = forms.ChoiceField(
+        label=_("Standing"),
+        choices=[("", _("all")), *((one.value, one.value) for one in Standing)],
+        required=False,
+    )
+    after = forms.CharField(widget=forms.HiddenInput, required=False)
+
+
+class RunForm(forms.Form):
+    """Which machines ran a version, and when."""
+
+    kind = forms.CharField(label=_("Component"), max_length=40)
+    version = forms.CharField(label=_("Version"), max_length=100)
+    start = forms.DateTimeField(label=_("From (UTC)"))
+    end = forms.DateTimeField(label=_("Until (UTC)"))
+    stage = forms.ChoiceField(label=_("Stage"), choices=FirmwareRecord.Stage.choices)
+    after = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        start, end = given.get("start"), given.get("end")
+        if start and end and end <= start:
+            self.add_error("end", _("is not after the beginning"))
+        return given
+
+
+class AsOfForm(forms.Form):
+    """At what time; now, if nothing is said."""
+
+    as_of = forms.DateTimeField(label=_("As of (UTC)"), required=False)
