@@ -27,6 +27,7 @@ from fleet.models import (
     CollectorCursor,
     Component,
     Cordon,
+    DesiredBundle,
     Fault,
     FaultSignature,
     FirmwareBundle,
@@ -368,6 +369,16 @@ class FirmwareRecordAdmin(RecordAdmin):
     list_filter = ("stage", "source", "is_disputed", "kind")
     list_select_related = ("machine",)
     search_fields = ("=machine__name", "=version")
+    ordering = ("-pk",)
+
+
+@admin.register(DesiredBundle)
+class DesiredBundleAdmin(RecordAdmin):
+    """What machines are meant to run: a word is added by the API, the newest one holds."""
+
+    list_display = ("platform", "pool", "bundle", "since", "actor", "reason")
+    list_select_related = ("platform", "bundle", "actor")
+    search_fields = ("=platform__name", "=pool")
     ordering = ("-pk",)
 
 
