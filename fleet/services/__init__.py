@@ -14,6 +14,7 @@ from fleet.services.imports import ImportResult, import_history
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine
+from fleet.services.summaries import summarise
 from fleet.services.telemetry import BatchResult, Refusal, record
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "register_platform",
     "set_images",
     "set_desired_bundle",
+    "summarise",
     "withdraw_bundle",
 ]
