@@ -129,3 +129,13 @@ def _give_back(cursor: CollectorCursor) -> None:
     CollectorCursor.objects.filter(pk=cursor.pk, lease_token=cursor.lease_token).update(
         lease_token="", leased_until=None
     )
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def summarise() -> None:
+    """Remake the summaries of telemetry that are due, as far as one run's time goes.
+
+    Safe to repeat and to race: each summary is leased while it is made, from rows that count once.
+    """
+    if services.summarise(now=clock.now()):
+        hint(summarise)
