@@ -5,7 +5,16 @@ Sizes are counted in placement units; with the unit `machine` that is machines.
 
 from rollouts.planning.batches import Deal, batch_count, deal_blocks, deal_counts
 from rollouts.planning.legs import is_by_hand, legs, needs_boot, online_prefix
-from rollouts.planning.limits import Candidate, Caps, Pool, Startable, startable
+from rollouts.planning.limits import (
+    Candidate,
+    Caps,
+    Domain,
+    Pace,
+    Startable,
+    Where,
+    full_domains,
+    startable,
+)
 from rollouts.planning.order import (
     DEFAULT_STRATA,
     Assigned,
@@ -39,16 +48,18 @@ __all__ = [
     "Candidate",
     "Caps",
     "Deal",
+    "Domain",
     "Freeze",
     "Gate",
     "Image",
     "Merge",
+    "Pace",
     "Place",
-    "Pool",
     "Readiness",
     "Startable",
     "UnitInput",
     "WaveSpec",
+    "Where",
     "Window",
     "allocate",
     "batch_count",
@@ -61,6 +72,7 @@ __all__ = [
     "exact",
     "fleet_change",
     "freeze_reasons",
+    "full_domains",
     "gate",
     "hold_back_size",
     "is_by_hand",

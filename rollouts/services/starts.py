@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from fleet import lifecycle as machine_lifecycle
@@ -140,40 +141,78 @@ def start_waiting(block: Block, *, now: datetime) -> int:
 @transaction.atomic
 def _start_some(block: Block, *, now: datetime) -> int:
     rollout = lock(block.wave.rollout, Status.RUNNING)
+    closed = _defer_closed(block, now=now)
     _give_up_waiting(block, now=now)
     if Attempt.objects.filter(
         rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
     ).exists():
         return 0  # new starts wait until it is known why a machine did not come back
-    ready = headroom.ready_attempts(block, epoch=rollout.epoch)
-    names = set(headroom.startable(block, ready).start)
-    picked = [attempt for attempt in ready if attempt.machine.name in names]
+    picked = headroom.pick(block, epoch=rollout.epoch, leave_out=closed)
     # By machine: two rollouts that want the same machines meet at the first, not crosswise.
-    batch = sorted(picked[:_MOST_UNDER_ONE_LOCK], key=lambda attempt: attempt.machine_id)
-    return sum(_start(attempt, rollout=rollout, now=now) for attempt in batch)
+    batch = sorted(_first_groups(picked, rollout), key=lambda group: group[0].machine_id)
+    return sum(_start_together(group, rollout=rollout, now=now) for group in batch)
 
 
-def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> int:
+def _defer_closed(block: Block, *, now: datetime) -> Q:
+    """Defer who waits where no window is open, with a forecast, and return who that is."""
+    shut = Q(pk__in=())
+    for place, gate in headroom.closed_places(block, now=now).items():
+        here = headroom.at_place(place)
+        shut |= here
+        waiting = Attempt.objects.filter(here, block=block, status__in=WAITING)
+        queued = waiting.filter(status=AttemptStatus.QUEUED)
+        move_attempts(queued, AttemptStatus.DEFERRED, now=now, detail=gate.reason)
+        waiting.update(forecast_at=gate.opens_at, detail=gate.reason[:300])
+        if gate.opens_at is not None:
+            # Only from then on can the machine be waited for.
+            patience = minutes_of(block.wave.rollout, "drain_timeout_minutes")
+            waiting.update(deadline_at=gate.opens_at + patience)
+    return shut
+
+
+def _first_groups(picked: list[Attempt], rollout: Rollout) -> list[list[Attempt]]:
+    """Return what may start under one lock: machines that activate as one stay together."""
+    name = headroom.activation_field(rollout)
+    groups: dict[object, list[Attempt]] = {}
+    for attempt in picked:
+        key = getattr(attempt.machine, name) if name else attempt.pk
+        groups.setdefault(key, []).append(attempt)
+    first: list[list[Attempt]] = []
+    for group in groups.values():
+        if first and sum(map(len, first)) + len(group) > _MOST_UNDER_ONE_LOCK:
+            break
+        first.append(sorted(group, key=lambda attempt: attempt.machine_id))
+    return first
+
+
+def _start_together(group: list[Attempt], *, rollout: Rollout, now: datetime) -> int:
+    """Start all of these or, where another rollout or a person was faster with one, none."""
     try:
         with transaction.atomic():
-            move_attempt(
-                attempt,
-                AttemptStatus.DRAINING,
-                now=now,
-                started_at=attempt.started_at or now,
-                due_at=now,
-                deadline_at=now + minutes_of(rollout, "drain_timeout_minutes"),
-            )
-            fleet.move_machine(
-                attempt.machine,
-                machine_lifecycle.Trigger.DRAIN,
-                actor=rollout.actor,
-                now=now,
-                reason=f"attempt {attempt.pk}",
-            )
+            for attempt in group:
+                _start(attempt, rollout=rollout, now=now)
     except (IntegrityError, StaleMachine, StaleRollout):
-        return 0  # another rollout or a person was faster; the row says what is next
-    return 1
+        return 0  # the rows say what is next
+    return len(group)
+
+
+def _start(attempt: Attempt, *, rollout: Rollout, now: datetime) -> None:
+    move_attempt(
+        attempt,
+        AttemptStatus.DRAINING,
+        now=now,
+        started_at=attempt.started_at or now,
+        due_at=now,
+        forecast_at=None,
+        deadline_at=now + minutes_of(rollout, "drain_timeout_minutes"),
+    )
+    fleet.move_machine(
+        attempt.machine,
+        machine_lifecycle.Trigger.DRAIN,
+        actor=rollout.actor,
+        now=now,
+        reason=f"attempt {attempt.pk}",
+    )
 
 
 def _give_up_waiting(block: Block, *, now: datetime) -> None:

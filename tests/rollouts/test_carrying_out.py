@@ -142,7 +142,11 @@ def test_a_brick_in_a_smoke_wave_halts_at_once(fake_fleet: FakeFleet, driver: Dr
 def test_no_attempt_starts_after_a_halt_and_those_in_flight_go_to_their_end(
     fake_fleet: FakeFleet, driver: Driver
 ) -> None:
-    rollout = started(fake_fleet, caps={"max_in_flight": 3, "max_unavailable_share": None})
+    rollout = started(
+        fake_fleet,
+        waves=[{"count": 8, "window_hours": 48, "allows_smoke": True}],
+        guardrails=[{"metric": "install", "halt": False}],
+    )
     driver.settle()
     in_flight = set(Attempt.objects.exclude(status="queued").values_list("pk", flat=True))
 

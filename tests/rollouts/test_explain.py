@@ -105,7 +105,7 @@ def test_a_machine_that_never_returned_waits_for_triage():
 @pytest.mark.parametrize(
     ("caps", "present"),
     [
-        ({"max_in_flight": 2}, "2 attempts wait: 2 of at most 2 in flight"),
+        ({"max_in_flight": 1}, "3 attempts wait: 1 of at most 1 in flight"),
         (
             {"max_unavailable_share": 0.01},
             (

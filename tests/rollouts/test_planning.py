@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rollouts import planning
-from rollouts.planning import Candidate, Caps, Pool, UnitInput, WaveSpec
+from rollouts.planning import Candidate, Caps, Domain, Pace, UnitInput, WaveSpec
 
 METRICS = ("faults", "throughput", "install")
 
@@ -561,7 +561,9 @@ def test_a_window_in_which_no_attempt_can_end_is_refused():
         return_timeout_minutes=30,
     )
 
-    words = "are shorter than the 120 min that an attempt may take from its install to its read-back"
+    words = (
+        "are shorter than the 120 min that an attempt may take from its install to its read-back"
+    )
     assert reasons == [f"windows[0]: 119 min {words}"]
 
 
@@ -623,9 +625,9 @@ def test_who_is_first_in_the_queue_starts_first_within_the_rack_limit():
 
     assert picked.start == ("r1-0", "r2-0", "r2-1")
     assert picked.waiting == {
-        "r1-1": "2 of at most 2 in flight in rack r1",
-        "r1-2": "2 of at most 2 in flight in rack r1",
-        "r2-2": "2 of at most 2 in flight in rack r2",
+        "r1-1": "2 of at most 2 out of service in rack r1",
+        "r1-2": "2 of at most 2 out of service in rack r1",
+        "r2-2": "2 of at most 2 out of service in rack r2",
     }
     assert picked.blocked == ()
 
@@ -634,8 +636,8 @@ def test_the_strictest_limit_wins():
     picked = planning.startable(
         candidates(9),
         in_flight=[],
-        caps=Caps(max_in_flight=4, max_unavailable_share=0.5, per_domain={"rack": 5}),
-        pools={"p1": Pool(size=20, unavailable=7)},
+        caps=Caps(max_in_flight=4, share_per_domain={"pool": 0.5}, per_domain={"rack": 5}),
+        domains={("pool", "p1"): Domain(size=20, unavailable=7)},
     )
 
     assert len(picked.start) == 3
@@ -645,7 +647,9 @@ def test_the_strictest_limit_wins():
 def test_a_share_that_allows_nobody_blocks_and_says_so():
     caps = Caps.of({"max_unavailable_share": 0.1, "max_in_flight": None, "per_rack": None})
 
-    picked = planning.startable(candidates(2), in_flight=[], caps=caps, pools={"p1": Pool(5, 0)})
+    picked = planning.startable(
+        candidates(2), in_flight=[], caps=caps, domains={("pool", "p1"): Domain(5, 0)}
+    )
 
     assert picked.start == ()
     assert picked.blocked == (
@@ -655,7 +659,7 @@ def test_a_share_that_allows_nobody_blocks_and_says_so():
 
 def test_a_pool_of_unknown_size_starts_nobody():
     picked = planning.startable(
-        candidates(1), in_flight=[], caps=Caps(max_unavailable_share=0.1), pools={}
+        candidates(1), in_flight=[], caps=Caps(share_per_domain={"pool": 0.1}), domains={}
     )
 
     assert picked.start == ()
@@ -668,7 +672,7 @@ def test_machines_without_a_known_rack_share_one():
     picked = planning.startable(queue, in_flight=[], caps=Caps.of({"per_rack": 1}))
 
     assert picked.start == ("n1",)
-    assert picked.waiting == {"n2": "1 of at most 1 in flight in no known rack"}
+    assert picked.waiting == {"n2": "1 of at most 1 out of service in no known rack"}
 
 
 def test_an_unhealthy_machine_waits_and_takes_no_place():
@@ -695,8 +699,8 @@ def test_no_limit_is_ever_broken(racks, flying, most, per_rack, share, size):
     picked = planning.startable(
         queue,
         in_flight=busy,
-        caps=Caps(most, share, {"rack": per_rack}),
-        pools={"p": Pool(size, len(busy))},
+        caps=Caps(most, {"rack": per_rack}, {"pool": share}),
+        domains={("pool", "p"): Domain(size, len(busy))},
     )
 
     started = [candidate for candidate in queue if candidate.name in picked.start]
