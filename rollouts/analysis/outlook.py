@@ -6,6 +6,7 @@ never a verdict.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -248,13 +249,10 @@ class InstallChances:
     ) -> float:
         if level <= 0:
             return 0.0
-        needed = next(
-            (
-                x
-                for x in range(canaries + 1)
-                if install_log_e(x, canaries, p0=self.limit_base) >= -math.log(level)
-            ),
-            canaries + 1,
+        needed = bisect_left(  # the evidence grows with every failure
+            range(canaries + 1),
+            True,
+            key=lambda x: install_log_e(x, canaries, p0=self.limit_base) >= -math.log(level),
         )
         return float(binom.sf(needed - 1, canaries, self.limit_base + effect))
 
@@ -280,13 +278,10 @@ class NovelChances:
     def halts(
         self, effect: float, *, canaries: int, controls: int, days: float, level: float
     ) -> float:
-        needed = next(
-            (
-                x
-                for x in range(2, canaries + 1)
-                if hypergeom.sf(x - 1, canaries + controls, canaries, x) <= level
-            ),
-            canaries + 1,
+        needed = 2 + bisect_left(  # each further canary makes chance less likely
+            range(2, canaries + 1),
+            True,
+            key=lambda x: bool(hypergeom.sf(x - 1, canaries + controls, canaries, x) <= level),
         )
         return float(binom.sf(needed - 1, canaries, effect))
 

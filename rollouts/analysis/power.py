@@ -10,6 +10,7 @@ checkpoints are left out, so real power is a little higher.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -460,12 +461,12 @@ def install_ni_power(attempts: int, *, failure_share: float, limit: float, beta:
     >>> install_ni_power(59, failure_share=0.0, limit=0.05, beta=0.05)
     1.0
     """
-    passing = -1
-    while passing < attempts and (
-        clopper_pearson(passing + 1, attempts, level=1 - beta, side=Bound.UPPER) < limit
-    ):
-        passing += 1
-    return float(binom.cdf(passing, attempts, failure_share))
+    too_many = bisect_left(  # the bound grows with every failure
+        range(attempts + 1),
+        True,
+        key=lambda x: clopper_pearson(x, attempts, level=1 - beta, side=Bound.UPPER) >= limit,
+    )
+    return float(binom.cdf(too_many - 1, attempts, failure_share))
 
 
 def fault_halt_power(
