@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+#: From when on an attempt may start at a site and pool, at a time or later.
+Opening = Callable[[str, str, float], float]
 #: Points of a pool's series that are kept, whatever the length of the rollout.
 MOST_POINTS = 48
 
@@ -16,13 +18,16 @@ class Turn:
     """A machine that is to be updated in a wave, and from when on its work lets it go.
 
     Times are hours since the start. `ready` is infinite where nobody knows when the job ends.
-    `lanes` names the limits that it stands under, with the most that may be in flight at once.
+    `lanes` names the limits that it stands under, with the most that may be in flight at once;
+    `site` and `pool` are what maintenance windows go by.
     """
 
     name: str
     wave: int
     ready: float
     lanes: tuple[tuple[str, int], ...] = ()
+    site: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ def schedule(
     *,
     waves: Mapping[int, float],
     hours_each: float,
-    opening: Callable[[float], float] | None = None,
+    opening: Opening | None = None,
 ) -> tuple[list[float], dict[int, WaveTimes]]:
     """Forecast the start of every turn, and of every wave, within the limits.
 
@@ -52,7 +57,8 @@ def schedule(
     hours_each : float
         Time from a machine's drain to its return.
     opening : callable, optional
-        The first time at or after a given one at which a maintenance window lets a start happen.
+        Of site, pool and a time, the first time from then on at which a maintenance window lets
+        an attempt start there; infinite where none does.
 
     Returns
     -------
@@ -102,7 +108,7 @@ def _start(
     ends: dict[str, list[float]],
     begin: float,
     hours_each: float,
-    opening: Callable[[float], float] | None,
+    opening: Opening | None,
 ) -> float:
     """Take a place in every lane that the machine stands under, as early as all of them allow."""
     start = max(begin, turn.ready)
@@ -115,7 +121,9 @@ def _start(
         if len(taken) >= most:
             start = max(start, taken[0])
     if opening is not None:
-        start = opening(start)
+        start = opening(turn.site, turn.pool, start)
+    if math.isinf(start):
+        return start
     for taken, most in lanes:
         if len(taken) >= most:
             heapq.heapreplace(taken, start + hours_each)

@@ -1,7 +1,7 @@
 """From a draft to an approved plan: who, in what order, in which wave, judged how."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,8 +17,7 @@ from rollouts.errors import PlanChanged, PlanRefused, SamePerson
 from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Assignment, Order, Policy, Rollout, Wave
 from rollouts.services.design import Design, design
-from rollouts.services.forecast import forecast
-from rollouts.services.preview import difference, keep
+from rollouts.services.preview import difference, keep, outlook
 from rollouts.services.records import move, record_order
 
 
@@ -129,8 +128,9 @@ def submit(rollout: Rollout, *, actor: User, now: datetime, digest: str | None =
     _check_promise(rollout, made, digest=digest)
     if made.reasons:
         raise PlanRefused(list(made.reasons))
-    _store(rollout, made, now=now)
-    keep(rollout, made, now=now)
+    words = outlook(rollout, made, now=now)
+    _store(rollout, made, words=words)
+    keep(rollout, made, words=words, now=now)
     order = record_order(
         rollout, Order.Kind.SUBMIT, actor=actor, now=now, parameters={"plan_digest": made.digest}
     )
@@ -163,7 +163,7 @@ def _check_promise(rollout: Rollout, made: Design, *, digest: str | None) -> Non
     raise PlanChanged(*difference(seen, made))
 
 
-def _store(rollout: Rollout, made: Design, *, now: datetime) -> None:
+def _store(rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]]) -> None:
     drawn = made.assignments
     Assignment.objects.filter(rollout=rollout).delete()
     Wave.objects.filter(rollout=rollout).delete()
@@ -200,7 +200,6 @@ def _store(rollout: Rollout, made: Design, *, now: datetime) -> None:
         ],
     )
     specs = rollout.plan["waves"]
-    words = forecast(rollout, drawn, now=now)
     Wave.objects.bulk_create(
         [
             Wave(

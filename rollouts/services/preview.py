@@ -18,12 +18,16 @@ from django.db.models import Count, Q
 
 from fleet.lifecycle import State
 from fleet.models import Job, Machine
+from rollouts import models as rows
 from rollouts import planning
 from rollouts.models import Preview, Rollout
-from rollouts.planning.limits import Caps
-from rollouts.planning.schedule import Turn, WaveTimes, capacity_loss, schedule
+from rollouts.planning.schedule import Opening, Turn, WaveTimes, capacity_loss, schedule
+from rollouts.planning.windows import Freeze, Window, gate, longest_attempt
+from rollouts.planning.windows import Place as WindowPlace
 from rollouts.services.design import Design, design
-from rollouts.services.population import MOST_NAMED, Group, Member
+from rollouts.services.drawn import drawn_from
+from rollouts.services.forecast import forecast_plan
+from rollouts.services.population import MOST_NAMED, Group, Member, Place
 
 #: Lines of the drain calendar that are shown per wave.
 MOST_LINES = 20
@@ -38,10 +42,26 @@ def preview(rollout: Rollout, *, now: datetime) -> Preview:
 
     Safe to repeat: the same fleet and plan give the same digest.
     """
-    return keep(rollout, design(rollout, now=now), now=now)
+    made = design(rollout, now=now)
+    return keep(rollout, made, words=outlook(rollout, made, now=now), now=now)
 
 
-def keep(rollout: Rollout, made: Design, *, now: datetime) -> Preview:
+def outlook(rollout: Rollout, made: Design, *, now: datetime) -> list[dict[str, Any]]:
+    """Return what each judged wave is expected to find out."""
+    ids = {member.name: member.pk for member in made.population.members}
+    return forecast_plan(
+        rollout.plan,
+        made.assignments,
+        drawn=drawn_from(made.assignments, ids),
+        bundle_id=rollout.bundle_id,
+        created_at=rollout.created_at,
+        now=now,
+    )
+
+
+def keep(
+    rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]], now: datetime
+) -> Preview:
     """Keep what a design would do, under its digest; of many previews the newest stay."""
     calendar = _Calendar(rollout, made, now=now)
     seen, _ = Preview.objects.update_or_create(
@@ -50,7 +70,7 @@ def keep(rollout: Rollout, made: Design, *, now: datetime) -> Preview:
         defaults={
             "made_at": now,
             "drawn_as_of": made.drawn_as_of,
-            "summary": _summary(rollout, made, calendar, now=now),
+            "summary": _summary(rollout, made, calendar, words=words, now=now),
             "members": _packed(made, calendar),
         },
     )
@@ -111,7 +131,12 @@ def _packed(made: Design, calendar: "_Calendar") -> bytes:
 
 
 def _summary(
-    rollout: Rollout, made: Design, calendar: "_Calendar", *, now: datetime
+    rollout: Rollout,
+    made: Design,
+    calendar: "_Calendar",
+    *,
+    words: Sequence[Mapping[str, Any]],
+    now: datetime,
 ) -> dict[str, Any]:
     people, drawn = made.population, made.assignments
     return {
@@ -129,6 +154,7 @@ def _summary(
         "excluded": _groups(people.excluded),
         "irreversible": _groups(people.irreversible),
         "conflicts": [asdict(conflict) for conflict in people.conflicts],
+        "forecast": [_shown(number, word) for number, word in enumerate(words, start=1)],
         "capacity": calendar.capacity(now),
         "calendar": calendar.summary(now),
     }
@@ -178,6 +204,12 @@ def _wave(
     }
 
 
+def _shown(number: int, word: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of the planner's word on a wave what people read."""
+    told = ("canaries", "controls", "days_before", "summary", "a_a_check", "guardrails")
+    return {"number": number, **{key: word[key] for key in told if key in word}}
+
+
 def _iso(now: datetime, hours: float) -> str | None:
     return (now + timedelta(hours=hours)).isoformat() if math.isfinite(hours) else None
 
@@ -197,24 +229,27 @@ class _Calendar:
         self.members: dict[str, Member] = {m.name: m for m in made.population.members}
         self.waves = range(1, drawn.release_wave + 1)
         self.hours_each = _hours_each(plan)
-        self.pools = _pools({member.place.pool for member in made.population.members})
+        self.pools = _sizes("pool")
         self.known_jobs = _known_jobs()
         rows = [(place.planned_wave, name) for place in drawn.rows for name in place.machines]
         self.names = [name for _, name in rows]
         self.wave_of = [wave for wave, _ in rows]
         self.jobs = [self.members[name].place.job for name in self.names]
         ready = {job: self._ready(job, now) for job in set(self.jobs)}
-        lanes = _Lanes(Caps.of(plan["caps"]), self.pools)
-        turns = [
-            Turn(name, wave, ready[job], lanes.of(self.members[name]))
-            for wave, name, job in zip(self.wave_of, self.names, self.jobs, strict=True)
-        ]
+        lanes = _Lanes(plan["caps"])
+        turns = []
+        for wave, name, job in zip(self.wave_of, self.names, self.jobs, strict=True):
+            place = self.members[name].place
+            turns.append(Turn(name, wave, ready[job], lanes.of(place), place.site, place.pool))
         after = {
             number: plan["burn_in_hours"] + spec["window_hours"]
             for number, spec in enumerate(plan["waves"], start=1)
         }
         self.starts, self.times = schedule(
-            turns, waves={**after, drawn.release_wave: 0.0}, hours_each=self.hours_each
+            turns,
+            waves={**after, drawn.release_wave: 0.0},
+            hours_each=self.hours_each,
+            opening=_Gates(plan, now).opening(),
         )
         unknown = Counter(
             wave for wave, start in zip(self.wave_of, self.starts, strict=True) if math.isinf(start)
@@ -313,38 +348,87 @@ def _known_jobs() -> dict[str, tuple[str, datetime | None]]:
     return {name: (owner, ended or expected) for name, owner, expected, ended in rows.iterator()}
 
 
-def _pools(names: set[str]) -> dict[str, tuple[int, int]]:
-    """Return the size of each pool, and how many of its machines may take no work."""
-    rows = (
+def _sizes(domain: str) -> dict[str, tuple[int, int]]:
+    """Return, per pool, rack, …, its machines and how many of them may take no work."""
+    counted = (
         Machine.objects.exclude(state=State.RETIRED)
-        .order_by("pool")
-        .values_list("pool")
+        .order_by(domain)
+        .values_list(domain)
         .annotate(size=Count("pk"), working=Count("pk", filter=Q(may_take_work=True)))
     )
-    return {pool: (size, size - working) for pool, size, working in rows if pool in names}
+    return {value: (size, size - working) for value, size, working in counted}
 
 
 class _Lanes:
-    """The limits that a machine stands under, and how many each lets be in flight at once."""
+    """The limits that a machine stands under, and how many each lets be in flight at once.
 
-    def __init__(self, caps: Caps, pools: Mapping[str, tuple[int, int]]) -> None:
-        self.caps, self.pools = caps, pools
-        self.seen: dict[Any, tuple[tuple[str, int], ...]] = {}
+    Machines that are out of service for other reasons use up a limit of their place.
+    """
 
-    def of(self, member: Member) -> tuple[tuple[str, int], ...]:
-        place = member.place
+    def __init__(self, caps: Mapping[str, Any]) -> None:
+        self.in_flight: int | None = caps.get("max_in_flight")
+        self.limits: dict[str, list[tuple[float, bool]]] = {}
+        for name, most in caps.items():
+            if most is None or not (name.startswith("per_") or name == "max_unavailable_share"):
+                continue
+            is_share = name.endswith("_share")
+            where = name.removeprefix("per_").removesuffix("_share")
+            domain = "pool" if name == "max_unavailable_share" else where
+            self.limits.setdefault(domain, []).append((most, is_share))
+        self.sizes = {domain: _sizes(domain) for domain in self.limits}
+        self.seen: dict[Place, tuple[tuple[str, int], ...]] = {}
+
+    def of(self, place: Place) -> tuple[tuple[str, int], ...]:
         found = self.seen.get(place)
         if found is None:
             found = self.seen[place] = tuple(self._lanes(place))
         return found
 
-    def _lanes(self, place: Any) -> Iterator[tuple[str, int]]:
-        if self.caps.max_in_flight is not None:
-            yield "", self.caps.max_in_flight
-        for domain, most in self.caps.per_domain.items():
-            yield f"{domain}={getattr(place, domain)}", most
-        share = self.caps.max_unavailable_share
-        if share is not None:
-            size, unavailable = self.pools[place.pool]
-            allowed = math.floor(size * planning.exact(share)) - unavailable
-            yield f"share of {place.pool}", max(allowed, 0)
+    def _lanes(self, place: Place) -> Iterator[tuple[str, int]]:
+        if self.in_flight is not None:
+            yield "", self.in_flight
+        for domain, limits in self.limits.items():
+            value = getattr(place, domain)
+            size, unavailable = self.sizes[domain].get(value, (0, 0))
+            most = min(
+                math.floor(size * planning.exact(limit)) if is_share else int(limit)
+                for limit, is_share in limits
+            )
+            yield f"{domain}={value}", max(most - unavailable, 0)
+
+
+class _Gates:
+    """From when on an attempt may start at a place, by the plan's windows and all freezes."""
+
+    def __init__(self, plan: Mapping[str, Any], now: datetime) -> None:
+        self.now = now
+        self.windows = [Window.of(window) for window in plan.get("windows", ())]
+        self.freezes = [Freeze.of(freeze) for freeze in plan.get("freezes", ())]
+        standing = rows.Freeze.objects.filter(lifted_at=None, end__gt=now)
+        self.freezes += [
+            Freeze(one.start, one.end, one.reason, frozenset(one.sites), frozenset(one.pools))
+            for one in standing
+        ]
+        self.need = longest_attempt(plan)
+        self.known: dict[tuple[str, str, float], float] = {}
+
+    def opening(self) -> Opening | None:
+        """Return what tells the first time at which an attempt may start; None: always."""
+        return self._opens if self.windows or self.freezes else None
+
+    def _opens(self, site: str, pool: str, hours: float) -> float:
+        key = (site, pool, hours)
+        if key not in self.known:
+            at = self.now + timedelta(hours=hours)
+            found = gate(
+                WindowPlace(site=site, pool=pool),
+                at=at,
+                windows=self.windows,
+                freezes=self.freezes,
+                need=self.need,
+            )
+            opens_at = at if found.is_open else found.opens_at
+            self.known[key] = (
+                math.inf if opens_at is None else (opens_at - self.now).total_seconds() / 3600
+            )
+        return self.known[key]
