@@ -343,8 +343,8 @@ def pace_of(wave: Wave) -> planning.Pace | None:
         limit=limit,
         in_flight=Attempt.objects.filter(rollout=rollout, status__in=IN_FLIGHT).count(),
         because=(
-            f"{budget} more failures would not stop it yet, {failures} of {attempts} installs "
-            "have failed so far"
+            f"{budget} more of them may fail before it stops, and {failures} of {attempts} "
+            "installs have failed so far"
         ),
     )
 

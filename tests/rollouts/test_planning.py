@@ -684,6 +684,130 @@ def test_an_unhealthy_machine_waits_and_takes_no_place():
     assert picked.waiting == {"r1-0": "cordoned"}
 
 
+def test_machines_out_of_service_for_other_reasons_consume_a_count():
+    picked = planning.startable(
+        candidates(3),
+        in_flight=[],
+        caps=Caps(per_domain={"rack": 2}),
+        domains={("rack", "r1"): Domain(size=8, unavailable=1)},
+    )
+
+    assert picked.start == ("r1-0",)
+    assert picked.waiting["r1-1"] == "2 of at most 2 out of service in rack r1"
+
+
+def test_a_share_of_any_domain_is_rounded_down_and_blocks_in_words():
+    caps = Caps.of({"per_power_domain_share": 0.25})
+    machine = Candidate("n1", {"power_domain": "p7"})
+
+    def picked(size: int) -> planning.Startable:
+        domains = {("power_domain", "p7"): Domain(size, 0)}
+        return planning.startable([machine], in_flight=[], caps=caps, domains=domains)
+
+    assert picked(4).start == ("n1",)
+    assert picked(3).blocked == (
+        "blocked: limit allows 0 of 3 in power domain p7, raise the limit or set a count",
+    )
+
+
+def test_the_largest_job_stays_placeable():
+    caps = Caps.of({"largest_job": 6})
+    asked = {"in_flight": [], "caps": caps}
+
+    room = planning.startable(candidates(4), domains={("pool", "p1"): Domain(9, 1)}, **asked)
+    small = planning.startable(candidates(1), domains={("pool", "p1"): Domain(6, 0)}, **asked)
+
+    assert len(room.start) == 2
+    assert room.waiting["r1-2"] == "6 machines of pool p1 can work, and a job of 6 has to fit"
+    assert small.blocked == (
+        "blocked: pool p1 of 6 could not place its largest job of 6 with 1 out of service",
+    )
+
+
+def test_the_largest_job_may_be_the_one_that_runs_now():
+    caps = Caps.of({"largest_job": "present"})
+    domains = {("pool", "p1"): Domain(10, 0, largest_job=8)}
+
+    picked = planning.startable(candidates(4), in_flight=[], caps=caps, domains=domains)
+
+    assert len(picked.start) == 2
+
+
+def test_a_group_starts_whole_or_not_at_all():
+    groups = [
+        Candidate(f"{rack}-{n}", {"rack": rack}, group=rack)
+        for rack in ("a", "b")
+        for n in range(3)
+    ]
+
+    def picked(**asked: object) -> planning.Startable:
+        return planning.startable(groups, in_flight=[], **{"caps": Caps(), **asked})
+
+    assert picked(caps=Caps(max_in_flight=5)).start == ("a-0", "a-1", "a-2")
+    assert picked(unhealthy={"a-1": "cordoned"}).start == ("b-0", "b-1", "b-2")
+    assert picked(caps=Caps(per_domain={"rack": 2})).blocked == (
+        "blocked: 3 machines start together, and limit allows 2 in rack a",
+        "blocked: 3 machines start together, and limit allows 2 in rack b",
+    )
+
+
+def test_the_pace_holds_starts_and_says_why():
+    pace = Pace(limit=3, in_flight=2, because="1 more failure would not stop it yet")
+
+    picked = planning.startable(candidates(3), in_flight=[], caps=Caps(), pace=pace)
+
+    assert picked.start == ("r1-0",)
+    assert picked.waiting["r1-1"] == (
+        "3 of at most 3 in flight: 1 more failure would not stop it yet"
+    )
+
+
+def test_a_group_larger_than_the_pace_starts_alone():
+    rack = [Candidate(f"a-{n}", group="a") for n in range(4)]
+
+    def started(in_flight: int) -> int:
+        pace = Pace(limit=3, in_flight=in_flight, because="")
+        picked = planning.startable(rack, in_flight=[], caps=Caps(), pace=pace)
+        return len(picked.start)
+
+    assert [started(0), started(1)] == [4, 0]
+
+
+@given(
+    size=st.integers(1, 2000),
+    out=st.integers(0, 2000),
+    share=st.floats(0.001, 1.0),
+    count=st.integers(1, 50),
+    job=st.integers(0, 60),
+    number=st.integers(1, 80),
+)
+@settings(max_examples=200)
+def test_every_limit_holds_for_any_pool(size, out, share, count, job, number):
+    out = min(out, size)
+    queue = [Candidate(f"q{i}", {"pool": "p", "site": "s"}) for i in range(number)]
+    caps = Caps(None, {"site": count}, {"pool": share}, largest_job=job)
+    domains = {("pool", "p"): Domain(size, out), ("site", "s"): Domain(size, out)}
+
+    picked = planning.startable(queue, in_flight=[], caps=caps, domains=domains)
+
+    started = len(picked.start)
+    assert set(picked.start) | set(picked.waiting) == {candidate.name for candidate in queue}
+    if started:
+        assert out + started <= size * planning.exact(share)
+        assert out + started <= count
+        assert not job or size - out - started >= job
+    if picked.waiting:
+        # Nobody waits while one more would fit.
+        assert (
+            out + started + 1 > size * planning.exact(share)
+            or out + started + 1 > count
+            or size - out - started - 1 < job
+        )
+    assert (("pool", "p") in set(planning.full_domains(caps, domains))) == (
+        out + 1 > size * planning.exact(share) or (job > 0 and size - out - 1 < job)
+    )
+
+
 @given(
     racks=st.lists(st.integers(0, 4), max_size=60),
     flying=st.lists(st.integers(0, 4), max_size=10),
