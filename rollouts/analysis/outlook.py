@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -249,11 +250,7 @@ class InstallChances:
     ) -> float:
         if level <= 0:
             return 0.0
-        needed = bisect_left(  # the evidence grows with every failure
-            range(canaries + 1),
-            True,
-            key=lambda x: install_log_e(x, canaries, p0=self.limit_base) >= -math.log(level),
-        )
+        needed = _failures_that_halt(canaries, p0=self.limit_base, level=level)
         return float(binom.sf(needed - 1, canaries, self.limit_base + effect))
 
     def rules_out(
@@ -267,6 +264,26 @@ class InstallChances:
         )
 
 
+@lru_cache
+def _failures_that_halt(canaries: int, *, p0: float, level: float) -> int:
+    """Return the fewest failed installs that halt; the evidence grows with every failure."""
+    needed = -math.log(level)
+    return bisect_left(
+        range(canaries + 1), True, key=lambda x: install_log_e(x, canaries, p0=p0) >= needed
+    )
+
+
+@lru_cache
+def _showing_that_halt(canaries: int, controls: int, *, level: float) -> int:
+    """Return the fewest canaries whose new signature halts; each makes chance less likely."""
+    everybody = canaries + controls
+    return 2 + bisect_left(
+        range(2, canaries + 1),
+        True,
+        key=lambda x: bool(hypergeom.sf(x - 1, everybody, canaries, x) <= level),
+    )
+
+
 @dataclass(frozen=True)
 class NovelChances:
     """Share of canaries that show a signature never seen before; no control shows one."""
@@ -278,11 +295,7 @@ class NovelChances:
     def halts(
         self, effect: float, *, canaries: int, controls: int, days: float, level: float
     ) -> float:
-        needed = 2 + bisect_left(  # each further canary makes chance less likely
-            range(2, canaries + 1),
-            True,
-            key=lambda x: bool(hypergeom.sf(x - 1, canaries + controls, canaries, x) <= level),
-        )
+        needed = _showing_that_halt(canaries, controls, level=level)
         return float(binom.sf(needed - 1, canaries, effect))
 
     def rules_out(
