@@ -270,6 +270,7 @@ def tick(task: str, *, seconds: float) -> None:
 
 tick("rollouts.tasks.sweep", seconds=SWEEP_SECONDS)
 tick("fleet.tasks.collect", seconds=SWEEP_SECONDS)
+tick("rollouts.tasks.remind", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.heartbeat", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
 

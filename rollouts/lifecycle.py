@@ -1,6 +1,7 @@
 """The state machines of a rollout, a wave and an attempt: one table each. Pure."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 
 from rollouts.errors import IllegalTransition
@@ -127,6 +128,26 @@ WAVE_MOVES_WHILE: Mapping[WaveTrigger, frozenset[Status]] = {
     WaveTrigger.SKIP: frozenset({Status.RUNNING, Status.PAUSED}),
     WaveTrigger.HALT: frozenset({Status.HALTED}),
     WaveTrigger.REOPEN: frozenset({Status.PAUSED}),
+}
+
+
+#: How long a state may wait for a person before somebody is reminded of it, and again each time.
+#: The engine's own waits have ends of their own: a window, a burn-in, the deadline of a step.
+PATIENCE: Mapping[Status, timedelta] = {
+    Status.DRAFT: timedelta(days=30),
+    Status.AWAITING_APPROVAL: timedelta(days=2),
+    Status.APPROVED: timedelta(days=2),
+    Status.PAUSED: timedelta(days=1),
+    Status.HALTED: timedelta(days=1),
+    Status.ROLLING_BACK: timedelta(days=1),
+}
+
+#: The same for a wave: whose start was refused, whose installs wait, whose widen is only advised.
+WAVE_PATIENCE: Mapping[WaveStatus, timedelta] = {
+    WaveStatus.PENDING: timedelta(days=1),
+    WaveStatus.INSTALLING: timedelta(days=3),
+    WaveStatus.OBSERVING: timedelta(days=1),
+    WaveStatus.HELD: timedelta(days=1),
 }
 
 

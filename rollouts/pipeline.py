@@ -301,7 +301,8 @@ def _finish(rollout: Rollout, *, now: datetime) -> None:
     lock_family(rollout)
     Rollout.objects.filter(pk=rollout.pk, released_at=None).update(released_at=now)
     rollout.refresh_from_db(fields=["released_at"])
-    if now < surveillance_end(rollout):
+    end = selectors.surveillance_end(rollout)
+    if end is None or now < end:
         return
     is_back = rollout.kind == Rollout.Kind.ROLL_BACK
     code, words = (
@@ -313,14 +314,6 @@ def _finish(rollout: Rollout, *, now: datetime) -> None:
     move(rollout, Trigger.COMPLETE, cause=decision, now=now, finished_at=now)
     if rollout.parent is not None and rollout.parent.status == Status.ROLLING_BACK:
         waves.finish_roll_back(rollout.parent, cause=decision, now=now)
-
-
-def surveillance_end(rollout: Rollout) -> datetime:
-    """Return when a rollout may complete once it is released; a roll back is not watched."""
-    if rollout.released_at is None:
-        raise ValueError(f"{rollout} is not released yet")
-    days = 0 if rollout.kind == Rollout.Kind.ROLL_BACK else rollout.plan["surveillance_days"]
-    return rollout.released_at + timedelta(days=days)
 
 
 @transaction.atomic
@@ -373,14 +366,14 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     wave = selectors.current_wave(rollout)
     instants = [now + WAITING] if selectors.blocks_that_wait(rollout).exists() else []
     if wave is None:
-        instants.append(now if rollout.released_at is None else surveillance_end(rollout))
+        instants.append(selectors.surveillance_end(rollout) or now)
         return min(instants)
     if wave.status == WaveStatus.PENDING and selectors.refused_start(wave) is None:
         return now
     if wave.next_look_at is not None and wave.status in _LOOKED_AT:
         instants.append(max(wave.next_look_at, now + POLL))
     if wave.status == WaveStatus.SETTLING:
-        instants.append(waves.settles_at(wave) or now)
+        instants.append(selectors.settles_at(wave) or now)
     if wave.status == WaveStatus.INSTALLING:
         instants.append(now + WAITING)
     return min(instants, default=None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Min, Q, QuerySet
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from fleet import leases
@@ -17,7 +17,9 @@ from rollouts.lifecycle import (
     IN_FLIGHT,
     WAITING,
     AttemptStatus,
+    PATIENCE,
     Status,
+    WAVE_PATIENCE,
     Trigger,
     WaveStatus,
     WaveTrigger,
@@ -32,6 +34,7 @@ from rollouts.models import (
     Order,
     Rollout,
     Transition,
+    Reminder,
     Wave,
 )
 
@@ -39,6 +42,8 @@ from rollouts.models import (
 LIVE = (Status.RUNNING, Status.HALTED, Status.ROLLING_BACK)
 #: Reasons of a later decision that take back the advice to widen.
 _CONTRADICTS = (
+#: Statuses in which a rollout is over.
+ENDED = (Status.ROLLED_BACK, Status.COMPLETED, Status.CANCELLED)
     Reason.HARMFUL,
     Reason.HARD_STOP,
     Reason.REVIEW,
@@ -372,6 +377,63 @@ def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
 
 def blocks_that_wait(rollout: Rollout) -> QuerySet[Block]:
     """Return the blocks of which some attempt waits to be started, in order."""
+def standing_since(rollout: Rollout) -> datetime:
+    """Return since when the rollout has had its present status."""
+    last = rollout.transitions.filter(wave=None).order_by("-pk").first()
+    return last.at if last else rollout.created_at
+
+
+def wave_since(wave: Wave) -> datetime | None:
+    """Return since when the wave has had its present status; None if it never moved."""
+    last = wave.transitions.order_by("-pk").first()
+    return last.at if last else wave.started_at
+
+
+def attempt_since(attempt: Attempt) -> datetime:
+    """Return since when the attempt has had its present status."""
+    last = attempt.events.order_by("-pk").first()
+    return last.at if last else attempt.created_at
+
+
+def reminded_at(status: Status | WaveStatus, since: datetime | None) -> datetime | None:
+    """Return when people are reminded of what has stood so since then; None where never."""
+    is_wave = isinstance(status, WaveStatus)
+    patience = WAVE_PATIENCE.get(status) if is_wave else PATIENCE.get(status)
+    return None if patience is None or since is None else since + patience
+
+
+def standing_reminders(*, limit: int = 20) -> list[Reminder]:
+    """Return the newest reminder of whatever still stands as it said, the newest first."""
+    later = Reminder.objects.filter(
+        rollout=OuterRef("rollout"), subject=OuterRef("subject"), pk__gt=OuterRef("pk")
+    )
+    newest = Reminder.objects.filter(~Exists(later)).exclude(rollout__status__in=ENDED)
+    rows = newest.select_related("rollout").order_by("-pk")[: 5 * limit]
+    return [reminder for reminder in rows if _still_stands(reminder)][:limit]
+
+
+def _still_stands(reminder: Reminder) -> bool:
+    rollout = reminder.rollout
+    if reminder.subject == "rollout":
+        return bool(rollout.status == reminder.status)
+    number = int(reminder.subject.removeprefix("wave "))
+    is_open = rollout.waves.filter(number=number, status=reminder.status).exists()
+    return rollout.status == Status.RUNNING and is_open
+
+
+def settles_at(wave: Wave) -> datetime | None:
+    """Return when the last block's burn-in ends; None while blocks are still to install."""
+    return wave.blocks.aggregate(last=Max("clock_start"))["last"]
+
+
+def surveillance_end(rollout: Rollout) -> datetime | None:
+    """Return when a rollout may complete; None before its release. A roll back is not watched."""
+    if rollout.released_at is None:
+        return None
+    days = 0 if rollout.kind == Rollout.Kind.ROLL_BACK else rollout.plan["surveillance_days"]
+    return rollout.released_at + timedelta(days=days)
+
+
     waiting = rollout.attempts.filter(status__in=WAITING, epoch=rollout.epoch)
     blocks = Block.objects.filter(pk__in=waiting.values("block"))
     return blocks.select_related("wave__rollout").order_by("wave__number", "number")

@@ -21,7 +21,7 @@ from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.errors import StaleRollout
 from rollouts.models import Attempt, Rollout
-from rollouts.services import attempts, cycles
+from rollouts.services import attempts, cycles, reminders
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,12 @@ def sweep() -> int:
     for start in range(0, len(due), CHUNK):
         hint(install, due[start : start + CHUNK])
     return len(rollouts) + len(due)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
+def remind() -> int:
+    """Record whatever has waited for a person too long. Safe to repeat: each time counts once."""
+    return reminders.remind(now=clock.now())
 
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)

@@ -28,7 +28,7 @@ from django.views.decorators.http import require_POST, require_safe
 from fleet import clock
 from fleet.hints import hint
 from fleet.models import Machine
-from rollouts import charts, offers, policies, roles, selectors, services, tasks
+from rollouts import aftermath, charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.explain import explain
 from rollouts.forms import OrderForm, ReasonForm, TriageForm
@@ -117,6 +117,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
         "overdue_count": overdue.count(),
         "ended": ended.select_related("bundle").order_by("-finished_at")[:MOST_ENDED],
+        "reminders": selectors.standing_reminders(limit=MOST_ON_HOME),
         "now": clock.now(),
         "most": MOST_ON_HOME,
     }
@@ -161,6 +162,21 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "forecast": selectors.forecast_of(rollout),
     }
     return page(request, "rollouts/detail.html", context)
+
+
+@require_safe
+@operators_page
+def now_what(request: HttpRequest, pk: int) -> HttpResponse:
+    """Halted, now what: every machine by physical state, with the safe next action."""
+    rollout = get_rollout(pk)
+    context = {
+        "title": rollout.name,
+        "rollout": rollout,
+        "found": aftermath.aftermath(rollout),
+        "conditions": explain(rollout),
+        "most": aftermath.MOST_NAMED,
+    }
+    return page(request, "rollouts/aftermath.html", context)
 
 
 def for_polling(view: View) -> View:

@@ -3,13 +3,41 @@
 import base64
 from typing import Any, ClassVar
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.validators import UniqueValidator
 
 from fleet.api.base import StrictModelSerializer, StrictSerializer
 from fleet.models import FirmwareBundle
 from rollouts import roles
+from rollouts.aftermath import Aftermath
+from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
+
+
+class ConditionSerializer(StrictSerializer):
+    """One thing that has to become true before it goes on, and whose move it is."""
+
+    what = serializers.CharField()
+    present = serializers.CharField()
+    needed = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    who = serializers.CharField()
+    due = serializers.DateTimeField(
+        allow_null=True, help_text="when it comes true by itself, or somebody is reminded"
+    )
+
+
+class BlockedBySerializer(serializers.Serializer):
+    """Adds what the row waits for."""
+
+    blocked_by = serializers.SerializerMethodField(
+        help_text="everything that it waits for now; empty when nothing is in its way"
+    )
+
+    @extend_schema_field(ConditionSerializer(many=True))
+    def get_blocked_by(self, subject: Rollout | Wave | Attempt) -> list[dict[str, Any]]:
+        return ConditionSerializer(explain(subject), many=True).data
 
 
 class RolloutSerializer(StrictModelSerializer):
@@ -22,6 +50,10 @@ class RolloutSerializer(StrictModelSerializer):
     class Meta:
         model = Rollout
         exclude: ClassVar = ["due_at", "leased_until", "lease_token", "crashes"]
+
+
+class OneRolloutSerializer(BlockedBySerializer, RolloutSerializer):
+    """A rollout with what it waits for."""
 
 
 class NewRolloutSerializer(StrictSerializer):
@@ -46,8 +78,8 @@ class NewRolloutSerializer(StrictSerializer):
     seed = serializers.IntegerField(min_value=0, max_value=2**62, required=False)
 
 
-class WaveSerializer(StrictModelSerializer):
-    """A wave: its size, its window and where it stands."""
+class WaveSerializer(BlockedBySerializer, StrictModelSerializer):
+    """A wave: its size, its window, where it stands and what it waits for."""
 
     class Meta:
         model = Wave
@@ -101,6 +133,10 @@ class AttemptSerializer(StrictModelSerializer):
         exclude: ClassVar = ["rollout", "block", "due_at", "leased_until", "lease_token"]
 
 
+class OneAttemptSerializer(BlockedBySerializer, AttemptSerializer):
+    """One try with what it waits for."""
+
+
 class PolicySerializer(StrictModelSerializer):
     """A versioned document of guardrails and limits."""
 
@@ -127,16 +163,6 @@ class OrderSerializer(StrictModelSerializer):
     class Meta:
         model = Order
         fields = "__all__"
-
-
-class ConditionSerializer(StrictSerializer):
-    """One thing that has to become true before the rollout goes on, and whose move it is."""
-
-    what = serializers.CharField()
-    present = serializers.CharField()
-    needed = serializers.CharField()
-    since = serializers.DateTimeField(allow_null=True)
-    who = serializers.CharField()
 
 
 # --- bodies of orders ---------------------------------------------------------------------------
@@ -215,6 +241,38 @@ class WithdrawnSerializer(StrictSerializer):
     bundle = serializers.IntegerField()
     status = serializers.CharField()
     orders = OrderSerializer(many=True)
+
+
+class GroupSerializer(StrictSerializer):
+    """Machines in one physical state, and what is safe to do with them next."""
+
+    state = serializers.CharField()
+    count = serializers.IntegerField()
+    machines = serializers.ListField(child=serializers.CharField(), help_text="the first of them")
+    more = serializers.IntegerField(help_text="how many are not named")
+    next_action = serializers.CharField()
+    do_not_reboot = serializers.BooleanField()
+
+
+class IrreversibleSerializer(StrictSerializer):
+    """A machine that cannot go back, and why."""
+
+    machine = serializers.CharField()
+    why = serializers.CharField()
+
+
+class AftermathSerializer(StrictSerializer):
+    """Every machine of a rollout, each in one group; and who of them cannot go back."""
+
+    machines = serializers.IntegerField()
+    not_to_be_rebooted = serializers.IntegerField()
+    groups = GroupSerializer(many=True)
+    irreversible_count = serializers.IntegerField()
+    irreversible = serializers.SerializerMethodField()
+
+    @extend_schema_field(IrreversibleSerializer(many=True))
+    def get_irreversible(self, found: Aftermath) -> list[dict[str, str]]:
+        return [{"machine": name, "why": why} for name, why in found.irreversible]
 
 
 class TriageSerializer(StrictSerializer):

@@ -24,5 +24,10 @@ urlpatterns = [
         compliance.ComplianceListView.as_view(),
         name="compliance-machines",
     ),
+    path(
+        "machines/<str:name>/explanation",
+        views.MachineExplanationView.as_view(),
+        name="machine-explanation",
+    ),
     path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),
 ]

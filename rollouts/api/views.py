@@ -19,12 +19,14 @@ from rest_framework.views import APIView
 from fleet import clock
 from fleet.api.base import StrictViewSet, needs, person
 from fleet.hints import hint
-from fleet.models import FirmwareBundle
+from fleet.models import FirmwareBundle, Machine
 from rollouts import roles, services, tasks
+from rollouts.aftermath import aftermath
 from rollouts.api import filters
 from rollouts.api.serializers import (
     AcknowledgeSerializer,
     AdvanceSerializer,
+    AftermathSerializer,
     AttemptSerializer,
     ConditionSerializer,
     DecisionSerializer,
@@ -34,6 +36,8 @@ from rollouts.api.serializers import (
     NeedsReasonSerializer,
     NewPolicySerializer,
     NewRolloutSerializer,
+    OneAttemptSerializer,
+    OneRolloutSerializer,
     OrderSerializer,
     PlainSerializer,
     PolicySerializer,
@@ -81,6 +85,10 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
     serializer_class = RolloutSerializer
     filterset_class = filters.RolloutFilter
 
+    def get_serializer_class(self) -> type[Serializer]:
+        is_one = self.action == "retrieve"
+        return OneRolloutSerializer if is_one else super().get_serializer_class()
+
     @extend_schema(request=NewRolloutSerializer, responses={201: RolloutSerializer})
     def create(self, request: Request) -> Response:
         """Write a plan down as a draft; nothing is drawn before it is submitted."""
@@ -97,6 +105,12 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
     def explanation(self, request: Request, pk: str) -> Response:
         """Everything that the rollout waits for now; empty when nothing is in its way."""
         return Response(ConditionSerializer(explain(self.get_object()), many=True).data)
+
+    @extend_schema(responses=AftermathSerializer)
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def aftermath(self, request: Request, pk: str) -> Response:
+        """Halted, now what: every machine by physical state, with the safe next action."""
+        return Response(AftermathSerializer(aftermath(self.get_object())).data)
 
     @order(PlainSerializer)
     def submit(self, request: Request, pk: str) -> Response:
@@ -204,6 +218,18 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
 
 
+class MachineExplanationView(APIView):
+    """What keeps a machine from work."""
+
+    permission_classes: ClassVar = [IsAuthenticated, needs("fleet.view_machine")]
+
+    @extend_schema(responses=ConditionSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        """Its state, every cordon and the attempt on it; empty where it may take work."""
+        machine = get_object_or_404(Machine, name=name)
+        return Response(ConditionSerializer(explain(machine), many=True).data)
+
+
 class WithdrawView(APIView):
     """Takes a bundle back and stops what would still install it."""
 
@@ -258,9 +284,13 @@ class WaveViewSet(mixins.ListModelMixin, OfRollout):
 class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout):
     """The tries on single machines."""
 
-    queryset = Attempt.objects.select_related("machine", "wave")
+    queryset = Attempt.objects.select_related("machine", "wave", "rollout")
     serializer_class = AttemptSerializer
     filterset_class = filters.AttemptFilter
+
+    def get_serializer_class(self) -> type[Serializer]:
+        is_one = self.action == "retrieve"
+        return OneAttemptSerializer if is_one else super().get_serializer_class()
 
     @extend_schema(
         parameters=ROLLOUT_PARAMETERS, request=TriageSerializer, responses=AttemptSerializer

@@ -217,14 +217,9 @@ def settle(wave: Wave, *, now: datetime) -> None:
     if wave.kind == Wave.Kind.RELEASE:
         move_wave(wave, WaveTrigger.WIDEN, cause=None, now=now, finished_at=now)
         return
-    last = wave.blocks.aggregate(last=Max("clock_start"))["last"]
+    last = selectors.settles_at(wave)
     if last is not None and now >= last:
         move_wave(wave, WaveTrigger.SETTLED, cause=None, now=now)
-
-
-def settles_at(wave: Wave) -> datetime | None:
-    """Return when the last block's burn-in ends; None while blocks are still to install."""
-    return wave.blocks.aggregate(last=Max("clock_start"))["last"]
 
 
 # --- window ----------------------------------------------------------------------------------

@@ -64,8 +64,9 @@ def test_an_advised_widen_waits_for_an_operator_only_where_the_engine_may_not():
     Rollout.objects.filter(pk=rollout.pk).update(mode="automatic")
     rollout.refresh_from_db()
 
+    assert [condition.who for condition in advised] == ["an operator"]
     assert [condition.present for condition in advised] == ["the engine advises to widen"]
-    assert explain(rollout) == []
+    assert [condition.who for condition in explain(rollout)] == ["the engine"]
 
 
 def test_a_review_says_what_has_to_be_looked_at():

@@ -12,6 +12,7 @@ from fleet.models import Machine
 from rollouts import services
 from rollouts.errors import OrderRefused
 from rollouts.models import Order, Rollout
+from rollouts.services import plans
 from tests.factories import NOW, make_bundle, make_image, make_user
 from tests.rollouts import rows, test_api, test_views
 from tests.rollouts.fakes import Driver, FakeFleet
@@ -180,14 +181,13 @@ def test_the_api_tells_what_a_withdrawal_stopped():
 
 
 def newer(rollout: Rollout, *, kind: str = "gpu") -> Rollout:
-    return Rollout.objects.create(
+    return plans.create_draft(
         name="newer",
         bundle=make_bundle(images=[make_image(kind, "3.0")]),
         selector=rollout.selector,
-        plan=rollout.plan,
-        seed=8,
+        document=document(),
         author=rollout.author,
-        created_at=NOW,
+        now=NOW,
     )
 
 
@@ -197,8 +197,6 @@ def test_a_newer_rollout_takes_the_machines_of_the_one_that_it_supersedes(
     rollout = started(fake_fleet, machines=20)
     driver.settle()
     by = newer(rollout, kind="bmc")
-    by.plan = {**rollout.plan, **document()}
-    by.save()
     ann = make_user()
 
     order = services.supersede(rollout, by=by, actor=ann, reason="3.0 is out", now=driver.now)
