@@ -328,17 +328,20 @@ def domain_objection(attempt: Attempt) -> str:
 def pace_of(wave: Wave) -> planning.Pace | None:
     """Return how many attempts of its rollout a wave may have in flight; None: as the caps say.
 
-    See `rollouts.analysis.pacing`: as many as may still fail.
+    See `rollouts.analysis.pacing`: as many as may still fail. Only a later wave may go unpaced.
     """
     rollout = wave.rollout
+    if not wave.allows_smoke and not rollout.plan["caps"].get("paced", True):
+        return None
     is_failed = [status != AttemptStatus.SUCCEEDED for status in selectors.install_outcomes(wave)]
     alpha, tolerated = _install_levels(wave)
     budget = pacing.failure_budget(is_failed, alpha=alpha, tolerated=tolerated)
     if budget is None:
         return None
     failures, attempts = selectors.cumulative_attempts(rollout)
-    is_smoke = wave.allows_smoke
-    limit = pacing.most_in_flight(budget, failures=failures, attempts=attempts, is_smoke=is_smoke)
+    limit = pacing.most_in_flight(
+        budget, failures=failures, attempts=attempts, is_smoke=wave.allows_smoke
+    )
     return planning.Pace(
         limit=limit,
         in_flight=Attempt.objects.filter(rollout=rollout, status__in=IN_FLIGHT).count(),

@@ -161,7 +161,7 @@ def _cap_reasons(caps: Mapping[str, Any]) -> list[str]:
     return [
         f"caps.{name} of {value:g} lets no machine start; more than 0 or null is accepted"
         for name, value in sorted(caps.items())
-        if isinstance(value, int | float) and value <= 0
+        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
     ]
 
 

@@ -14,7 +14,8 @@ OLD, NEW = "1.0", "2.0"
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A plan of one wave of eight machines, judged by installs alone."""
+    """A plan of one wave of eight machines, judged by installs alone, that start at once."""
+    caps = {"paced": False, **changes.pop("caps", {"max_unavailable_share": None})}
     return {
         "waves": [{"count": 8, "window_hours": 48}],
         "guardrails": [{"metric": "install", "required": True}],
@@ -23,7 +24,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "surveillance_days": 1,
         "look_minutes": 360,
         "max_bricks": 0,
-        "caps": {"max_unavailable_share": None},
+        "caps": caps,
         **changes,
     }
 

@@ -29,7 +29,7 @@ def draft(*, name: str = "gpu firmware", machines: int = 20, **fields: Any) -> R
             "guardrails": GUARDRAILS,
             "strata": ["platform"],
             "resamples": 999,
-            "caps": {"max_unavailable_share": None},
+            "caps": {"max_unavailable_share": None, "paced": False},
         },
         author=author,
         now=NOW,
@@ -81,6 +81,7 @@ def look(
     code: str = "evidence_open",
     reason: str = "not yet proven: faults",
     guardrails: list[dict[str, Any]] | None = None,
+    purity: float | None = None,
 ) -> Decision:
     """One evaluation of a wave with the decision that followed."""
     as_of = NOW + timedelta(hours=6 * number)
@@ -97,7 +98,7 @@ def look(
         elapsed=0.1 * number,
         engine_version="1",
         guardrails=guardrails if guardrails is not None else every_verdict(),
-        inputs={"seed": 1, "resamples": 999},
+        inputs={"seed": 1, "resamples": 999, "purity": purity},
         scores=blob,
         recorded_at=as_of,
     )
