@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet import selectors as fleet_selectors
-from rollouts import aggregation, policies, selectors
+from rollouts import aggregation, headroom, policies, selectors
 from rollouts.analysis import judge, proportions, spending
 from rollouts.analysis.pauses import Pause, without_pauses
 from rollouts.analysis.samples import Samples
@@ -116,6 +116,7 @@ def wave_plan(wave: Wave) -> WavePlan:
         hard_stop=hard_stop(wave),
         acknowledged=selectors.acknowledged_signatures(rollout),
         cumulative_attempts=selectors.cumulative_attempts(rollout),
+        earlier=selectors.earlier_differences(wave),
     )
 
 
@@ -364,7 +365,8 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     if rollout.status != Status.RUNNING:
         return None
     wave = selectors.current_wave(rollout)
-    instants = [now + WAITING] if selectors.blocks_that_wait(rollout).exists() else []
+    start = headroom.next_start(rollout, now=now, poll=WAITING)
+    instants = [start] if start else []
     if wave is None:
         instants.append(selectors.surveillance_end(rollout) or now)
         return min(instants)
@@ -374,6 +376,6 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
         instants.append(max(wave.next_look_at, now + POLL))
     if wave.status == WaveStatus.SETTLING:
         instants.append(selectors.settles_at(wave) or now)
-    if wave.status == WaveStatus.INSTALLING:
+    if wave.status == WaveStatus.INSTALLING and (start is None or selectors.is_in_flight(rollout)):
         instants.append(now + WAITING)
     return min(instants, default=None)

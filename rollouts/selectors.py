@@ -1,6 +1,6 @@
 """Reads: what is due, what happened, what a page or a client asks for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,15 +11,17 @@ from fleet import leases
 from fleet.lifecycle import State
 from fleet.models import FirmwareBundle, FirmwareImage, StateChange
 from rollouts import planning
+from rollouts.analysis.policy import Metric
+from rollouts.analysis.pooling import pooled_z, upper_tail
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.lifecycle import (
     FAILURES,
     IN_FLIGHT,
-    WAITING,
-    AttemptStatus,
     PATIENCE,
-    Status,
+    WAITING,
     WAVE_PATIENCE,
+    AttemptStatus,
+    Status,
     Trigger,
     WaveStatus,
     WaveTrigger,
@@ -32,18 +34,18 @@ from rollouts.models import (
     Evaluation,
     Membership,
     Order,
+    Reminder,
     Rollout,
     Transition,
-    Reminder,
     Wave,
 )
 
 #: Statuses in which the sweep looks at a rollout.
 LIVE = (Status.RUNNING, Status.HALTED, Status.ROLLING_BACK)
-#: Reasons of a later decision that take back the advice to widen.
-_CONTRADICTS = (
 #: Statuses in which a rollout is over.
 ENDED = (Status.ROLLED_BACK, Status.COMPLETED, Status.CANCELLED)
+#: Reasons of a later decision that take back the advice to widen.
+_CONTRADICTS = (
     Reason.HARMFUL,
     Reason.HARD_STOP,
     Reason.REVIEW,
@@ -375,8 +377,6 @@ def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
         }
 
 
-def blocks_that_wait(rollout: Rollout) -> QuerySet[Block]:
-    """Return the blocks of which some attempt waits to be started, in order."""
 def standing_since(rollout: Rollout) -> datetime:
     """Return since when the rollout has had its present status."""
     last = rollout.transitions.filter(wave=None).order_by("-pk").first()
@@ -434,6 +434,8 @@ def surveillance_end(rollout: Rollout) -> datetime | None:
     return rollout.released_at + timedelta(days=days)
 
 
+def blocks_that_wait(rollout: Rollout) -> QuerySet[Block]:
+    """Return the blocks of which some attempt waits to be started, in order."""
     waiting = rollout.attempts.filter(status__in=WAITING, epoch=rollout.epoch)
     blocks = Block.objects.filter(pk__in=waiting.values("block"))
     return blocks.select_related("wave__rollout").order_by("wave__number", "number")
@@ -514,6 +516,53 @@ def cumulative_attempts(rollout: Rollout) -> tuple[int, int]:
     ended = rollout.attempts.filter(status__in=[AttemptStatus.SUCCEEDED, *FAILURES]).first_tries()
     counts = ended.aggregate(n=Count("pk"), failed=Count("pk", filter=Q(status__in=FAILURES)))
     return counts["failed"], counts["n"]
+
+
+def earlier_differences(wave: Wave) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Return what earlier waves saw of silent machines: by guardrail, (difference, error) each.
+
+    Its non-inferiority is shown over all waves so far: one wave's few silent machines prove little.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for earlier in waves_of(wave.rollout).filter(number__lt=wave.number):
+        evaluation = deciding_evaluation(earlier)
+        for seen in evaluation.guardrails if evaluation else []:
+            difference = seen["details"].get("difference")
+            if seen["metric"] == Metric.TELEMETRY and difference:
+                pair = (difference["estimate"], difference["error"])
+                found.setdefault(seen["name"], []).append(pair)
+    return {name: tuple(pairs) for name, pairs in found.items()}
+
+
+def pooled_evidence(decided: Sequence[tuple[Wave, Evaluation]]) -> list[dict[str, Any]]:
+    """Return one z per guardrail over all judged waves, beside the verdicts; it decides nothing.
+
+    Waves weigh by the information that was planned for them at submission: canaries and controls
+    of the forecast, and the hours of the window.
+    """
+    judged = [pair for pair in decided if _information(pair[0]) > 0]
+    names = dict.fromkeys(seen["name"] for _, found in judged for seen in found.guardrails)
+    return [row for name in names if (row := _pooled_row(name, judged)) is not None]
+
+
+def _pooled_row(name: str, judged: Sequence[tuple[Wave, Evaluation]]) -> dict[str, Any] | None:
+    parts = [
+        {"wave": wave.number, "z": seen["details"]["harm_z"], "information": _information(wave)}
+        for wave, evaluation in judged
+        for seen in evaluation.guardrails
+        if seen["name"] == name and seen["details"].get("harm_z") is not None
+    ]
+    if len(parts) < 2:
+        return None
+    z = pooled_z([p["z"] for p in parts], information=[p["information"] for p in parts])
+    return {"name": name, "z": z, "p_value": upper_tail(z), "waves": parts}
+
+
+def _information(wave: Wave) -> float:
+    """Planned, in machine-hours: of two arms the smaller counts most."""
+    canaries, controls = (wave.forecast.get(arm, 0) for arm in ("canaries", "controls"))
+    both = canaries + controls
+    return float(canaries * controls / both * wave.window_hours) if both else 0.0
 
 
 def is_in_flight(rollout: Rollout) -> bool:

@@ -256,8 +256,12 @@ def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
 
 def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     """The wave ladder with verdicts, the attempts, and what happened in order."""
+    waves = waves_with_verdicts(rollout)
     return {
-        "waves": waves_with_verdicts(rollout),
+        "waves": waves,
+        "pooled": selectors.pooled_evidence(
+            [(row["wave"], row["evaluation"]) for row in waves if row["evaluation"]]
+        ),
         "attempts": selectors.attempt_counts(rollout),
         "exposed": selectors.machines_exposed(rollout),
         "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],
@@ -306,12 +310,17 @@ def guardrails_of(rollout: Rollout) -> dict[str, Guardrail]:
 def verdicts(evaluation: Evaluation | None, guardrails: Mapping[str, Guardrail]) -> dict[str, Any]:
     """One row per guardrail of an evaluation, with its drawing."""
     if evaluation is None:
-        return {"evaluation": None, "rows": []}
+        return {"evaluation": None, "rows": [], "purity": None}
     rows = [
         {"seen": seen, "bar": bar_of(seen, guardrails), "limit": guardrails.get(seen["name"])}
         for seen in evaluation.guardrails
     ]
-    return {"evaluation": evaluation, "rows": rows}
+    purity = evaluation.inputs.get("purity")
+    return {
+        "evaluation": evaluation,
+        "rows": rows,
+        "purity": None if purity is None else f"{100 * purity:.0f}",
+    }
 
 
 def bar_of(seen: Mapping[str, Any], guardrails: Mapping[str, Guardrail]) -> charts.Bar | None:

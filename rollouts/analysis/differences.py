@@ -60,12 +60,15 @@ class Difference:
         floor = worse * (1 - worse) * canary + self.control * (1 - self.control) * control
         return math.sqrt(max(self.error**2, floor, 0.0))
 
-    def margin_z(self, margin: float) -> float | None:
-        """z of "canaries are worse by the margin"; None with too few occasions in an arm."""
+    def under_margin(self, margin: float) -> tuple[float, float] | None:
+        """Estimate and standard error if canaries were worse by the margin.
+
+        None with too few occasions in an arm, or if the error is zero.
+        """
         error = self.margin_error(margin)
         if min(self.occasions) < LEAST_OCCASIONS or error <= 0:
             return None
-        return (self.estimate - margin) / error
+        return self.estimate, error
 
 
 def difference_of(outcomes: Outcomes) -> Difference | None:

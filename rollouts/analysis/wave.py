@@ -60,6 +60,8 @@ class WavePlan:
         Novel signatures that a person has acknowledged.
     cumulative_attempts : (failures, attempts) or None
         Installs over all waves so far, for the non-inferiority of installs.
+    earlier : mapping of str to ((estimate, error), ...)
+        By guardrail: the differences of earlier waves, for the non-inferiority of telemetry.
     """
 
     window_seconds: float
@@ -74,6 +76,7 @@ class WavePlan:
     hard_stop: str | None = None
     acknowledged: frozenset[str] = frozenset()
     cumulative_attempts: tuple[int, int] | None = None
+    earlier: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
     @property
     def can_extend(self) -> bool:

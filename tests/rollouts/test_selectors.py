@@ -7,7 +7,7 @@ import pytest
 from fleet import services as fleet
 from fleet.lifecycle import Trigger
 from rollouts import pipeline, selectors, services
-from rollouts.models import Rollout
+from rollouts.models import Rollout, Wave
 from tests.factories import NOW
 from tests.rollouts import rows
 
@@ -104,3 +104,55 @@ def test_arms_are_counted_by_wave():
     rollout = begun()
 
     assert selectors.arm_sizes(rollout) == {1: {"canary": 4, "control": 16}}
+
+
+# --- all waves together ----------------------------------------------------------------------
+
+
+def three_waves(**details: list[dict[str, object] | None]) -> Rollout:
+    """A rollout of whose waves each has one look; per guardrail, the details of each look."""
+    rollout = rows.draft(name="three", machines=60)
+    waves = [
+        Wave.objects.create(
+            rollout=rollout,
+            number=number,
+            size=4,
+            window_hours=24.0 * number,
+            forecast={"canaries": 4 * number, "controls": 36},
+        )
+        for number in (1, 2, 3)
+    ]
+    for place, wave in enumerate(waves):
+        seen = [
+            rows.seen(name, name, details=given[place] or {}) for name, given in details.items()
+        ]
+        rows.look(wave, kind="widen", code="not_worse", guardrails=seen)
+    return rollout
+
+
+def test_differences_of_earlier_waves_are_those_of_telemetry_alone():
+    kept = {"difference": {"estimate": 0.01, "error": 0.02}}
+    rollout = three_waves(telemetry=[kept, None, kept], severe_path=[kept, kept, kept])
+
+    third = rollout.waves.get(number=3)
+
+    assert selectors.earlier_differences(third) == {"telemetry": ((0.01, 0.02),)}
+    assert selectors.earlier_differences(rollout.waves.get(number=1)) == {}
+
+
+def test_all_waves_weigh_by_what_was_planned_for_them():
+    rollout = three_waves(
+        faults=[{"harm_z": 1.0}, {"harm_z": 2.0}, {"harm_z": None}],
+        throughput=[{"harm_z": 1.0}, {}, {}],
+    )
+
+    (row,) = selectors.pooled_evidence(
+        [(wave, wave.evaluations.get()) for wave in selectors.waves_of(rollout)]
+    )
+
+    first, second = 4 * 36 / 40 * 24, 8 * 36 / 44 * 48
+    assert row["name"] == "faults"
+    assert row["z"] == pytest.approx(
+        (first**0.5 * 1.0 + second**0.5 * 2.0) / (first + second) ** 0.5
+    )
+    assert [part["wave"] for part in row["waves"]] == [1, 2]

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from fleet.models import Machine
 from rollouts import roles
-from rollouts.models import Order, Rollout
+from rollouts.models import Order, Rollout, Wave
 from tests.factories import NOW, make_machine, make_user
 from tests.rollouts import rows
 
@@ -377,3 +377,27 @@ def test_an_approver_reads_what_each_wave_can_decide():
 
 def test_a_draft_has_no_forecast_yet():
     assert "What each wave can decide" not in detail(client_of("viewer"), rows.draft())
+
+
+def test_a_look_shows_the_purity_of_its_jobs_and_all_waves_stand_together():
+    rollout = rows.running()
+    first = rollout.waves.get(number=1)
+    first.forecast |= {"canaries": 4, "controls": 16}
+    first.save()
+    second = Wave.objects.create(
+        rollout=rollout,
+        number=9,
+        size=4,
+        window_hours=48,
+        status="observing",
+        forecast={"canaries": 4, "controls": 12},
+    )
+    for wave in (first, second):
+        seen = rows.seen("throughput", "throughput", details={"harm_z": 1.25})
+        rows.look(wave, guardrails=[seen], purity=0.875)
+
+    page = " ".join(detail(client_of("viewer"), rollout).split())
+
+    assert "purity 88 %: exposure in jobs whose machines are all in one arm" in page
+    assert "All waves together" in page
+    assert "wave 1: 1.25, wave 9: 1.25" in page

@@ -1,6 +1,7 @@
 """A guardrail on a difference between the arms: what severe path and unit figures share."""
 
 import math
+from collections.abc import Sequence
 
 from rollouts.analysis.differences import Difference
 from rollouts.analysis.evidence import (
@@ -15,6 +16,7 @@ from rollouts.analysis.evidence import (
 )
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.pooling import harm_z, pooled_difference
 from rollouts.analysis.samples import IntArray
 from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
@@ -34,11 +36,13 @@ def judged_difference(
 ) -> tuple[GuardrailEvaluation, GuardrailState]:
     """Halt by re-assignment, widen by the clustered z, limits on the difference."""
     state = stepped_halt(moment, harm)
+    here = None if found is None or not has_margin else found.under_margin(guardrail.margin)
+    every = _with_earlier(here, run.plan.earlier.get(guardrail.name, ()))
     if has_margin and moment.may_show and not state.is_crossed:
-        z = None if found is None else found.margin_z(guardrail.margin)
-        state = stepped_widen(moment, state, is_shown=z is not None and z < -moment.widen_bound)
+        is_shown = every is not None and _z(every, guardrail.margin) < -moment.widen_bound
+        state = stepped_widen(moment, state, is_shown=is_shown)
     low, high = _difference_limits(
-        guardrail, moment, harm, found, state=state, has_margin=has_margin
+        guardrail, moment, harm, found, every=every, state=state, has_margin=has_margin
     )
     verdict = verdict_for(moment, state)
     estimate = None if found is None else found.estimate
@@ -71,9 +75,31 @@ def judged_difference(
             "margin": guardrail.margin if has_margin else None,
             "tolerance": guardrail.tolerance,
             "statistic": int(harm[0]),
+            "harm_z": harm_z(harm),
+            "difference": None if here is None else {"estimate": here[0], "error": here[1]},
+            **_cumulative(every, here, waves=len(run.plan.earlier.get(guardrail.name, ()))),
         },
     )
     return evaluation, state
+
+
+def _with_earlier(
+    here: tuple[float, float] | None, earlier: Sequence[tuple[float, float]]
+) -> tuple[float, float] | None:
+    """This wave's difference with those of the waves before; None where it has none yet."""
+    return here if here is None or not earlier else pooled_difference([*earlier, here])
+
+
+def _z(difference: tuple[float, float], margin: float) -> float:
+    return (difference[0] - margin) / difference[1]
+
+
+def _cumulative(
+    every: tuple[float, float] | None, here: tuple[float, float] | None, *, waves: int
+) -> dict[str, object]:
+    if every is None or every == here:
+        return {}
+    return {"cumulative": {"estimate": every[0], "error": every[1], "waves": waves + 1}}
 
 
 def _difference_limits(
@@ -82,6 +108,7 @@ def _difference_limits(
     harm: IntArray,
     found: Difference | None,
     *,
+    every: tuple[float, float] | None,
     state: GuardrailState,
     has_margin: bool,
 ) -> tuple[float | None, float | None]:
@@ -93,7 +120,8 @@ def _difference_limits(
     low = max(low, guardrail.tolerance) if state.is_crossed else min(low, guardrail.tolerance)
     if not has_margin:
         return finite(low), None
-    high = found.estimate + moment.widen_bound * found.margin_error(guardrail.margin)
+    estimate, error = every or (found.estimate, found.margin_error(guardrail.margin))
+    high = estimate + moment.widen_bound * error
     if state.is_shown:
         high = min(high, guardrail.margin)
     elif not state.is_crossed:

@@ -43,6 +43,7 @@ from rollouts.analysis.hazards import (
 from rollouts.analysis.hazards import ratio_limits as limits_of
 from rollouts.analysis.jumps import Jump, jump_details, jump_of
 from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import FaultRate, effective_margin, fault_ni_power, is_decidable
 from rollouts.analysis.proportions import rate_ratio_exact
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
@@ -306,6 +307,7 @@ class FaultTrack:
                 "fixed_look_method": fixed.method,
                 "is_clipped": limits.is_clipped,
                 "statistic": int(harm[0]),
+                "harm_z": harm_z(harm),
                 **jump_details(self.jump(k)),
             },
         )

@@ -23,6 +23,7 @@ from rollouts.analysis.exposure import clock_start
 from rollouts.analysis.guardrails.difference import judged_difference
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import is_decidable, recovery_ni_power, severe_ni_power
 from rollouts.analysis.recovery import (
     CAP_SECONDS,
@@ -191,6 +192,7 @@ class RecoveryTrack:
                     "control": int((~self.run.is_canary[rows.unit[rows.is_open]]).sum()),
                 },
                 "statistic": int(harm.sums[0]),
+                "harm_z": harm_z(harm.sums),
             },
         )
         return evaluation, state

@@ -23,6 +23,7 @@ from rollouts.analysis.exposure import clock_start
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.jumps import Jump, drop_z, jump_details, jump_of
 from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import is_decidable, throughput_ni_power
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import UNITS_PER_RATIO, Strata, adjusted, quantised
@@ -261,6 +262,7 @@ class ThroughputTrack:
                 "tolerance": self.guardrail.tolerance,
                 "workloads": self._by_workload(found),
                 "statistic": int(harm.sums[0]),
+                "harm_z": harm_z(harm.sums),
                 **jump_details(self.jump(k)),
             },
         )

@@ -30,11 +30,11 @@ def test_the_error_is_at_least_the_binomial_one_of_the_margin():
 
     assert found.error == 0
     assert found.margin_error(0.15) == pytest.approx(math.sqrt(0.15 * 0.85 / 10))
-    assert found.margin_z(0.15) == pytest.approx(-0.15 / math.sqrt(0.15 * 0.85 / 10))
+    assert found.under_margin(0.15) == (0.0, pytest.approx(math.sqrt(0.15 * 0.85 / 10)))
 
 
 def test_too_few_occasions_prove_nothing():
-    assert difference_of(outcomes([0, 0], [4, 100], canaries=1)).margin_z(0.15) is None
+    assert difference_of(outcomes([0, 0], [4, 100], canaries=1)).under_margin(0.15) is None
 
 
 def test_strata_without_both_arms_do_not_count():
