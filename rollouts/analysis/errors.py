@@ -9,10 +9,6 @@ class NoGuardrails(AnalysisError):
     """A wave was to be judged by no guardrail at all."""
 
 
-class DesignTooSmall(AnalysisError):
-    """The design has too few assignments for any verdict at its level."""
-
-
 class UnitMismatch(AnalysisError):
     """Two inputs do not describe the same units."""
 

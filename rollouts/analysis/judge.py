@@ -17,7 +17,6 @@ import numpy as np
 
 from rollouts.analysis.errors import (
     AnalysisError,
-    DesignTooSmall,
     EmptyArm,
     InvalidLevel,
     UnitMismatch,
@@ -53,7 +52,6 @@ __all__ = [
     "Look",
     "WavePlan",
     "WaveState",
-    "check_design",
     "evaluate",
     "initial_state",
     "labels_for",
@@ -162,13 +160,6 @@ def _shortfall_in_words(design: Design, alpha: Fraction) -> str:
     if not alpha:
         return "nothing of the error budget is left to halt on"
     return f"too few assignments: {design.assignments} cannot reach the level {float(alpha):.2g}"
-
-
-def check_design(design: Design, policy: Policy, *, alpha: float) -> None:
-    """Refuse a planned wave whose design can never halt on one of its guardrails."""
-    short = design_shortfalls(design, policy, alpha=alpha)
-    if short:
-        raise DesignTooSmall("; ".join(f"{name}: {why}" for name, why in short.items()))
 
 
 @lru_cache(maxsize=512)

@@ -12,7 +12,6 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, product
 
@@ -21,7 +20,6 @@ import numpy.typing as npt
 
 from rollouts.analysis.errors import (
     AnalysisError,
-    DesignTooSmall,
     InvalidSample,
     ScoreOverflow,
     UnitMismatch,
@@ -116,27 +114,6 @@ class Design:
     def assignments(self) -> int:
         """How many assignments the randomisation could have made: the product of C(n, c)."""
         return math.prod(math.comb(n, c) for n, c in self.sizes.values())
-
-    @property
-    def least_p(self) -> Fraction:
-        """The smallest p-value that any outcome could reach: one over `assignments`."""
-        return Fraction(1, self.assignments)
-
-    def require_reach(self, alpha: Fraction) -> None:
-        """Refuse a design in which even the worst outcome could not cross at `alpha`.
-
-        Examples
-        --------
-        >>> jobs = Design(stratum=np.zeros(16, int), is_canary=np.arange(16) < 4)
-        >>> jobs.require_reach(Fraction(1, 1000))  # 1/1820 fits
-        """
-        if alpha <= 0:
-            raise DesignTooSmall("a guardrail without a level can never halt")
-        if self.least_p > alpha:
-            raise DesignTooSmall(
-                f"{self.assignments} possible assignments reach p = {float(self.least_p):.3g} "
-                f"at best; a level of {float(alpha):.3g} needs at least {math.ceil(1 / alpha)}"
-            )
 
     @cached_property
     def digest(self) -> str:

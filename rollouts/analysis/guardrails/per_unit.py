@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from rollouts.analysis.guardrails.interruptions import (
     recoveries_absent,
 )
 from rollouts.analysis.guardrails.run import Run
-from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.policy import Guardrail, Metric
+from rollouts.analysis.proportions import novel_p_value
 from rollouts.analysis.quality import report_spacing
 from rollouts.analysis.recovery import CAP_SECONDS
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
@@ -99,7 +100,7 @@ class UnitTrack:
                 self.run.strata,
             )
         )
-        return judged_difference(
+        evaluation, state = judged_difference(
             self.guardrail,
             self.run,
             moment=moment,
@@ -110,6 +111,11 @@ class UnitTrack:
             has_margin=self.has_margin,
             as_points=self.as_points,
         )
+        if self.guardrail.metric is not Metric.NOVEL_SIGNATURES:
+            return evaluation, state
+        p_value = _fixed_look_p(value, known, is_canary=self.run.is_canary)
+        details = {**evaluation.details, "fixed_look_p": p_value}
+        return replace(evaluation, details=details), state
 
 
 # --- novel signatures ----------------------------------------------------------------------
@@ -150,6 +156,19 @@ def _novel_figures(run: Run, index: int) -> Figures:
     if value.sum() < LEAST_NOVEL_MACHINES:
         return Figures(np.zeros(run.units), run.present(index), events)
     return Figures(value, run.present(index), events)
+
+
+def _fixed_look_p(value: FloatArray, known: BoolArray, *, is_canary: BoolArray) -> float | None:
+    """Of one look without strata, for people; None with no more than a single unit."""
+    shown = known & (value > 0)
+    if shown.sum() < LEAST_NOVEL_MACHINES:
+        return None
+    return novel_p_value(
+        int(known.sum()),
+        n_canary=int((known & is_canary).sum()),
+        machines=int(shown.sum()),
+        of_which_canary=int((shown & is_canary).sum()),
+    )
 
 
 def prepare_novel(guardrail: Guardrail, run: Run) -> UnitTrack:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rollouts.analysis import judge
-from rollouts.analysis.errors import AnalysisError, DesignTooSmall, EmptyArm, InvalidLevel
+from rollouts.analysis.errors import AnalysisError, EmptyArm, InvalidLevel
 from rollouts.analysis.samples import ObservationRows, Samples
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason, Verdict
 from rollouts.analysis.wave import GuardrailState, Look, WavePlan, WaveState
@@ -428,7 +428,9 @@ def test_new_signatures_on_several_canaries_halt():
     # 4 of 4 on canaries: p = C(20, 4) / C(200, 4) = 7e-5.
     evaluations = replayed(novel([0, 1, 2, 3]), worlds.policy(NOVEL))
 
-    assert evaluations[-1].guardrails[0].verdict is Verdict.HARMFUL
+    (found,) = evaluations[-1].guardrails
+    assert found.verdict is Verdict.HARMFUL
+    assert found.details["fixed_look_p"] == pytest.approx(7.49e-5, rel=1e-2)
 
 
 def test_a_new_signature_on_one_canary_asks_for_a_review_and_never_halts():
@@ -776,13 +778,13 @@ def test_one_machine_per_arm_is_inconclusive_and_says_why():
     )
 
 
-def test_a_planned_design_too_small_for_its_level_is_refused():
-    samples = worlds.world(2, 6, hours=24)
+def test_a_design_falls_short_where_its_smallest_p_lies_above_the_level():
+    design = judge.design_of(worlds.world(2, 6, hours=24))
 
-    with pytest.raises(DesignTooSmall, match=r"28 cannot reach the level 0\.02"):
-        judge.check_design(judge.design_of(samples), worlds.policy(FAULTS), alpha=0.02)
+    short = judge.design_shortfalls(design, worlds.policy(FAULTS), alpha=0.02)
 
-    judge.check_design(judge.design_of(samples), worlds.policy(FAULTS), alpha=0.04)
+    assert short == {"faults": "too few assignments: 28 cannot reach the level 0.02"}
+    assert not judge.design_shortfalls(design, worlds.policy(FAULTS), alpha=0.04)
 
 
 def test_a_wave_without_alpha_neither_halts_nor_widens():

@@ -4,7 +4,6 @@ import hashlib
 import math
 import time
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from scipy.stats import chisquare
 from rollouts.analysis import labels as module
 from rollouts.analysis.errors import (
     AnalysisError,
-    DesignTooSmall,
     InvalidSample,
     ScoreOverflow,
     UnitMismatch,
@@ -225,16 +223,9 @@ def test_a_design_keeps_its_own_copy_of_the_arms():
     assert design.sizes == {0: (6, 2)}
 
 
-def test_four_of_sixteen_jobs_reach_a_small_level_and_two_of_eight_do_not():
-    alpha = Fraction(4, 1000)
-
-    design_of((16, 4)).require_reach(alpha)
-
-    assert design_of((16, 4)).least_p == Fraction(1, 1820)
-    with pytest.raises(DesignTooSmall, match=r"28 possible assignments .* at least 250"):
-        design_of((8, 2)).require_reach(alpha)
-    with pytest.raises(DesignTooSmall, match="without a level"):
-        design_of((16, 4)).require_reach(Fraction(0))
+def test_a_design_counts_its_assignments():
+    assert design_of((16, 4)).assignments == 1820
+    assert design_of((8, 2), (16, 4)).assignments == 28 * 1820
 
 
 @pytest.mark.slow
