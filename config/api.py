@@ -26,6 +26,8 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.AppendOnly: (HTTPStatus.CONFLICT, "append_only"),
     fleet.errors.StaleMachine: (HTTPStatus.CONFLICT, "stale_machine"),
     fleet.errors.IllegalTransition: (HTTPStatus.CONFLICT, "illegal_machine_move"),
+    fleet.errors.MachineBusy: (HTTPStatus.CONFLICT, "machine_busy"),
+    fleet.errors.ChangeRefused: (HTTPStatus.BAD_REQUEST, "change_refused"),
     fleet.errors.CordonStands: (HTTPStatus.CONFLICT, "cordon_stands"),
     fleet.errors.GateMissing: (HTTPStatus.CONFLICT, "gate_missing"),
     fleet.errors.BundleFrozen: (HTTPStatus.CONFLICT, "bundle_frozen"),

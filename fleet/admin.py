@@ -23,7 +23,11 @@ from fleet.errors import BundleFrozen, FleetError
 from fleet.models import (
     BundleImage,
     BundleStatus,
+    Change,
+    ChangedMachine,
     Clock,
+    ClockJump,
+    ClockReading,
     CollectorCursor,
     Component,
     Cordon,
@@ -44,6 +48,7 @@ from fleet.models import (
     TelemetryBatch,
     TelemetryHold,
 )
+from fleet.services.changes import PLACE
 
 admin.site.unregister([User, Group, AuthToken])
 
@@ -192,6 +197,7 @@ class MachineAdmin(ConfigAdmin):
     search_fields = ("name", "serial", "rack")
     autocomplete_fields = ("team",)
     inlines = (ComponentInline, CordonInline)
+    actions = ("retire",)
     readonly_fields = (
         "name",
         "platform",
@@ -246,6 +252,28 @@ class MachineAdmin(ConfigAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False  # machines retire
+
+    def has_retire_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("fleet.delete_machine"))
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        places = {name: form.cleaned_data[name] for name in form.changed_data if name in PLACE}
+        actor = request.user.get_username()
+        services.relocate(obj, places=places, actor=actor, now=clock.now())
+        super().save_model(request, obj, form, change)
+
+    @admin.action(description="Retire the selected machines", permissions=("retire",))
+    def retire(self, request: HttpRequest, queryset: QuerySet[Machine]) -> None:
+        user = get_object_or_404(User, username=request.user.get_username())
+        for machine in queryset:
+            try:
+                services.retire_machine(
+                    machine, actor=user.get_username(), user=user, now=clock.now()
+                )
+            except FleetError as error:
+                self.message_user(request, f"{machine}: {error}", messages.ERROR)
+            else:
+                self.message_user(request, f"{machine} is retired", messages.SUCCESS)
 
 
 @admin.register(Component)
@@ -449,12 +477,43 @@ class RecoveryAdmin(RecordAdmin):
     ordering = ("-pk",)
 
 
+# --- changes made elsewhere ---------------------------------------------------------------------
+
+
+@admin.register(Change)
+class ChangeAdmin(RecordAdmin):
+    list_display = ("at", "kind", "what", "old", "new", "machine_count", "source", "reported_by")
+    list_filter = ("kind",)
+    list_select_related = ("reported_by",)
+    search_fields = ("=what", "=source", "=key")
+    ordering = ("-pk",)
+
+
+@admin.register(ChangedMachine)
+class ChangedMachineAdmin(RecordAdmin):
+    list_display = ("machine", "change")
+    list_select_related = ("machine", "change")
+    search_fields = ("=machine__name",)
+    ordering = ("-pk",)
+
+
 # --- the clock ----------------------------------------------------------------------------------
 
 
 @admin.register(Clock)
 class ClockAdmin(RecordAdmin):
     list_display = ("mode", "virtual_time", "rate", "ticked_at")
+
+
+@admin.register(ClockReading)
+class ClockReadingAdmin(RecordAdmin):
+    list_display = ("host", "wall", "steady_seconds")
+
+
+@admin.register(ClockJump)
+class ClockJumpAdmin(RecordAdmin):
+    list_display = ("before", "after", "seconds", "host")
+    ordering = ("-pk",)
 
 
 @admin.register(Heartbeat)

@@ -17,6 +17,10 @@ class IllegalTransition(FleetError):
     """The move is not in the machine's table."""
 
 
+class MachineBusy(FleetError):
+    """Something is under way on the machine that has to come to its end first."""
+
+
 class CordonStands(FleetError):
     """A cordon of somebody else stands, or the cordon is not the caller's to lift."""
 
@@ -47,6 +51,14 @@ class AdapterFailed(FleetError):
 
 class RegistrationRefused(FleetError):
     """Machines cannot be registered; `reasons` lists everything that is wrong at once."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class ChangeRefused(FleetError):
+    """A report of a change cannot be taken; `reasons` lists everything that is wrong at once."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))

@@ -33,6 +33,12 @@ class MachineSerializer(StrictModelSerializer):
         exclude: ClassVar = ["bmc_address", "credential"]
 
 
+class RetirementSerializer(StrictSerializer):
+    """Why a machine leaves the fleet."""
+
+    reason = serializers.CharField(required=False, max_length=300)
+
+
 class VersionsSerializer(StrictSerializer):
     """Which versions a machine held at one time, at one stage."""
 

@@ -36,6 +36,7 @@ from fleet.api.serializers import (
     ObservationBatchSerializer,
     PlatformSerializer,
     RecoveryBatchSerializer,
+    RetirementSerializer,
     StageQuerySerializer,
     TokenSerializer,
     VersionsSerializer,
@@ -64,6 +65,18 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVie
     lookup_field = "name"
     lookup_value_regex = "[^/]+"
     query_names: ClassVar = {"versions": ("as_of", "stage"), "history": ("as_of",)}
+
+    @extend_schema(request=RetirementSerializer, responses=MachineSerializer)
+    def destroy(self, request: Request, name: str) -> Response:
+        """Retire the machine: it takes no work ever again; its name and records stay."""
+        machine = self.get_object()
+        body = RetirementSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        user = person(request)
+        services.retire_machine(
+            machine, actor=user.get_username(), user=user, now=clock.now(), **body.validated_data
+        )
+        return Response(MachineSerializer(self.get_object()).data)
 
     @extend_schema(parameters=[AS_OF, STAGE], responses=VersionsSerializer)
     @action(detail=True, filterset_class=None, pagination_class=None)

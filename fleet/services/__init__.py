@@ -1,5 +1,6 @@
 """What changes the fleet: every write goes through these functions."""
 
+from fleet.services.changes import record_change, relocate
 from fleet.services.firmware import (
     approve_bundle,
     bundle_digest,
@@ -13,7 +14,7 @@ from fleet.services.firmware import (
 from fleet.services.imports import ImportResult, import_history
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
-from fleet.services.lifecycle import cordon, lift_cordon, move_machine
+from fleet.services.lifecycle import cordon, lift_cordon, move_machine, retire_machine
 from fleet.services.summaries import summarise
 from fleet.services.telemetry import BatchResult, Refusal, record
 
@@ -33,8 +34,10 @@ __all__ = [
     "record_jobs",
     "record_readings",
     "register_machines",
+    "record_change",
     "register_platform",
-    "set_images",
+    "relocate",
+    "retire_machine",
     "set_desired_bundle",
     "summarise",
     "withdraw_bundle",

@@ -8,9 +8,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import lifecycle
-from fleet.errors import CordonStands, GateMissing, StaleMachine
+from fleet.errors import CordonStands, GateMissing, MachineBusy, StaleMachine
 from fleet.lifecycle import State, Trigger
-from fleet.models import Cordon, Machine, StateChange
+from fleet.models import Change, ChangedMachine, Cordon, Machine, StateChange
 
 WATCH = timedelta(days=7)  # after a repair: a fault in it counts against the repair
 
@@ -64,6 +64,52 @@ def move_machine(
         gate=gate,
         user=user,
     )
+
+
+#: Something is being done to the machine in these; it ends, and the machine retires after it.
+_BUSY = (State.DRAINING, State.UPDATING, State.VERIFYING)
+
+
+@transaction.atomic
+def retire_machine(
+    machine: Machine, *, actor: str, now: datetime, reason: str = "", user: User | None = None
+) -> Machine:
+    """Take a machine out of the fleet for good; its name and its records stay.
+
+    This is what deleting a machine means. Safe to repeat.
+
+    Raises
+    ------
+    MachineBusy
+        If the machine is being drained or updated: an attempt on it has to end first.
+    """
+    _lock(machine)
+    old = State(machine.state)
+    if old is State.RETIRED:
+        return machine
+    if old in _BUSY:
+        raise MachineBusy(
+            f"{machine.name} is {old}: what is under way on it has to end before it retires"
+        )
+    told = {"actor": actor, "now": now, "reason": reason, "user": user}
+    if (old, Trigger.RETIRE) not in lifecycle.TRANSITIONS:
+        move_machine(machine, Trigger.SUSPECT, **told)
+    move_machine(machine, Trigger.RETIRE, **told)
+    change = Change.objects.create(
+        source="inventory",
+        key=f"{machine.name}/retired",
+        kind=Change.Kind.RETIREMENT,
+        what="machine",
+        machine_count=1,
+        old=old,
+        new=State.RETIRED,
+        note=f"by {actor}: {reason}"[:500],
+        at=now,
+        reported_by=user,
+        recorded_at=timezone.now(),
+    )
+    ChangedMachine.objects.create(change=change, machine=machine)
+    return machine
 
 
 def state_fields(state: State, *, now: datetime) -> dict[str, Any]:
