@@ -17,6 +17,7 @@ from rollouts.planning.limits import (
 )
 from rollouts.planning.order import (
     DEFAULT_STRATA,
+    MANY_FAULTS,
     Assigned,
     Assignments,
     Merge,
@@ -43,6 +44,7 @@ from rollouts.planning.windows import (
 
 __all__ = [
     "DEFAULT_STRATA",
+    "MANY_FAULTS",
     "Assigned",
     "Assignments",
     "Candidate",

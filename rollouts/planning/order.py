@@ -19,6 +19,9 @@ LEAST_CONTROLS = 4
 
 LONGEST_LABEL = 240
 
+#: From so many faults in the period before on, a unit counts as having many.
+MANY_FAULTS = 3
+
 
 @dataclass(frozen=True)
 class UnitInput:
@@ -303,7 +306,7 @@ def recent_fault_class(faults: int) -> str:
     """
     if faults < 0:
         raise ValueError(f"a count of faults is not negative: got {faults}")
-    return "none" if not faults else "few" if faults < 3 else "many"
+    return "none" if not faults else "few" if faults < MANY_FAULTS else "many"
 
 
 def plan_digest(document: Mapping[str, Any], rows: Iterable[Assigned]) -> str:

@@ -43,7 +43,8 @@ def design(rollout: Rollout, *, now: datetime) -> Design:
     """
     policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
     as_of = drawn_as_of(rollout, now=now)
-    population = read_population(rollout.bundle, rollout.selector, besides=rollout.pk)
+    keys = (policy.unit, *(policy.strata or planning.DEFAULT_STRATA))
+    population = read_population(rollout.bundle, rollout.selector, besides=rollout.pk, keys=keys)
     assignments = draw(rollout, population, policy=policy, as_of=as_of)
     return Design(
         population=population,

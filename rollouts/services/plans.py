@@ -17,7 +17,7 @@ from rollouts.errors import PlanChanged, PlanRefused, SamePerson
 from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Assignment, Order, Policy, Rollout, Wave
 from rollouts.services.design import Design, design
-from rollouts.services.preview import difference, keep, outlook
+from rollouts.services.preview import difference, keep, outlook, uncollected
 from rollouts.services.records import move, record_order
 
 
@@ -123,14 +123,15 @@ def submit(rollout: Rollout, *, actor: User, now: datetime, digest: str | None =
         With every reason at once.
     """
     next_status(Status(rollout.status), Trigger.SUBMIT)
-    _hold_machines(rollout)
-    made = design(rollout, now=now)
-    _check_promise(rollout, made, digest=digest)
-    if made.reasons:
-        raise PlanRefused(list(made.reasons))
-    words = outlook(rollout, made, now=now)
-    _store(rollout, made, words=words)
-    keep(rollout, made, words=words, now=now)
+    with uncollected():
+        _hold_machines(rollout)
+        made = design(rollout, now=now)
+        _check_promise(rollout, made, digest=digest)
+        if made.reasons:
+            raise PlanRefused(list(made.reasons))
+        words = outlook(rollout, made, now=now)
+        _store(rollout, made, words=words)
+        keep(rollout, made, words=words, now=now)
     order = record_order(
         rollout, Order.Kind.SUBMIT, actor=actor, now=now, parameters={"plan_digest": made.digest}
     )

@@ -109,10 +109,13 @@ class Population:
         return [member.name for member in self.members]
 
 
-def read_population(bundle: FirmwareBundle, selector: str, *, besides: int | None) -> Population:
+def read_population(
+    bundle: FirmwareBundle, selector: str, *, besides: int | None, keys: Sequence[str] = ()
+) -> Population:
     """Sort the machines of a selector into who may be drawn and who is left out, and why.
 
-    `besides` is the rollout that plans; what it holds itself is no conflict.
+    `besides` is the rollout that plans; what it holds itself is no conflict. `keys` are the
+    fields or labels that units and strata are made of.
     """
     selected = fleet_selectors.machines_matching(selector)
     kinds = list(bundle.places.order_by("position").values_list("image__kind", flat=True))
@@ -122,7 +125,9 @@ def read_population(bundle: FirmwareBundle, selector: str, *, besides: int | Non
     members: list[Member] = []
     excluded: dict[str, Group] = {}
     irreversible: dict[str, Group] = {}
-    for pk, name, state, works, labels, place in _rows(selected):
+    for pk, name, state, works, labels, place in _rows(
+        selected, has_labels=not set(keys) <= _NO_LABELS
+    ):
         present = versions.get(pk, _NOTHING)
         why = left_out.why(pk, state=state, works=works, platform=place.platform)
         why = why or ready.blocked.get(id(present), "")
@@ -144,28 +149,34 @@ def read_population(bundle: FirmwareBundle, selector: str, *, besides: int | Non
 
 
 def _rows(
-    selected: QuerySet[Machine],
+    selected: QuerySet[Machine], *, has_labels: bool
 ) -> Iterator[tuple[int, str, str, bool, Mapping[str, str], Place]]:
-    """Read the machines by name; machines that stand alike share one `Place`."""
+    """Read the machines by name; machines that stand alike share one `Place`.
+
+    Labels are read where somebody asks for one: decoding them costs more than all the rest.
+    """
     places: dict[tuple[str, ...], Place] = {}
     rows = selected.order_by("name").values_list(
         "pk",
         "name",
         "state",
         "may_take_work",
-        "labels",
         "platform__name",
         *Place._fields[1:],
+        *(["labels"] if has_labels else []),
     )
+    last = 4 + len(Place._fields)
     for row in rows.iterator(chunk_size=_CHUNK):
-        key = row[5:]
+        key = row[4:last]
         place = places.get(key)
         if place is None:
             place = places[key] = Place(*key)
-        yield row[0], row[1], row[2], row[3], row[4] or _NOTHING, place
+        yield row[0], row[1], row[2], row[3], row[last] if has_labels else _NOTHING, place
 
 
 _NOTHING: Mapping[str, str] = {}
+#: Keys of strata and units that are no labels.
+_NO_LABELS = frozenset({*Place._fields, "machine", "name", "from_version", "recent_faults"})
 
 
 # --- who is left out ---------------------------------------------------------------------------
@@ -392,27 +403,25 @@ class _Values:
         self, *, keys: tuple[str, ...], kinds: Sequence[str], faults: Mapping[int, int]
     ) -> None:
         self.keys, self.kinds, self.faults = keys, kinds, faults
-        self.seen: dict[tuple[str, ...], dict[str, str]] = {}
-        self.from_versions: dict[int, str] = {}
+        self.is_alike = set(keys) <= _NO_LABELS - {"machine", "name"}
+        self.seen: dict[tuple[int, int, int], dict[str, str]] = {}
 
     def of(self, member: Member) -> dict[str, str]:
-        values = tuple(self._value(member, key) for key in self.keys)
-        found = self.seen.get(values)
+        if not self.is_alike:
+            return self._values(member)
+        faults = min(self.faults.get(member.pk, 0), planning.MANY_FAULTS)
+        key = (id(member.place), id(member.versions), faults)
+        found = self.seen.get(key)
         if found is None:
-            found = self.seen[values] = dict(zip(self.keys, values, strict=True))
+            found = self.seen[key] = self._values(member)
         return found
 
-    def _value(self, member: Member, key: str) -> str:
-        if key == "recent_faults":
-            return planning.recent_fault_class(self.faults.get(member.pk, 0))
-        if key != "from_version":
-            return _field(member, key)
-        known = self.from_versions.get(id(member.versions))
-        if known is None:
-            known = self.from_versions[id(member.versions)] = from_version(
-                member.versions, self.kinds
-            )
-        return known
+    def _values(self, member: Member) -> dict[str, str]:
+        known = {
+            "recent_faults": lambda: planning.recent_fault_class(self.faults.get(member.pk, 0)),
+            "from_version": lambda: from_version(member.versions, self.kinds),
+        }
+        return {key: known[key]() if key in known else _field(member, key) for key in self.keys}
 
 
 def from_version(present: Mapping[str, str], kinds: Sequence[str]) -> str:

@@ -5,11 +5,13 @@ exactly this. Lists that people read are bounded and say how much they leave out
 order is kept with the preview, for pages of the API.
 """
 
+import gc
 import json
 import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,8 +44,25 @@ def preview(rollout: Rollout, *, now: datetime) -> Preview:
 
     Safe to repeat: the same fleet and plan give the same digest.
     """
-    made = design(rollout, now=now)
-    return keep(rollout, made, words=outlook(rollout, made, now=now), now=now)
+    with uncollected():
+        made = design(rollout, now=now)
+        return keep(rollout, made, words=outlook(rollout, made, now=now), now=now)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from going over a large population again and again.
+
+    A hundred thousand rows make millions of small objects and no cycle among them; looking for
+    one takes as long as the planning itself.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def outlook(rollout: Rollout, made: Design, *, now: datetime) -> list[dict[str, Any]]:
@@ -377,24 +396,27 @@ class _Lanes:
             self.limits.setdefault(domain, []).append((most, is_share))
         self.sizes = {domain: _sizes(domain) for domain in self.limits}
         self.seen: dict[Place, tuple[tuple[str, int], ...]] = {}
+        self.known: dict[tuple[str, str], tuple[str, int]] = {}
 
     def of(self, place: Place) -> tuple[tuple[str, int], ...]:
         found = self.seen.get(place)
         if found is None:
-            found = self.seen[place] = tuple(self._lanes(place))
+            lanes = [self._lane(domain, getattr(place, domain)) for domain in self.limits]
+            if self.in_flight is not None:
+                lanes.append(("", self.in_flight))
+            found = self.seen[place] = tuple(lanes)
         return found
 
-    def _lanes(self, place: Place) -> Iterator[tuple[str, int]]:
-        if self.in_flight is not None:
-            yield "", self.in_flight
-        for domain, limits in self.limits.items():
-            value = getattr(place, domain)
+    def _lane(self, domain: str, value: str) -> tuple[str, int]:
+        found = self.known.get((domain, value))
+        if found is None:
             size, unavailable = self.sizes[domain].get(value, (0, 0))
             most = min(
                 math.floor(size * planning.exact(limit)) if is_share else int(limit)
-                for limit, is_share in limits
+                for limit, is_share in self.limits[domain]
             )
-            yield f"{domain}={value}", max(most - unavailable, 0)
+            found = self.known[domain, value] = f"{domain}={value}", max(most - unavailable, 0)
+        return found
 
 
 class _Gates:
