@@ -210,13 +210,22 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptStatus, frozenset[AttemptStatus]] = {
         {AttemptStatus.STAGING, AttemptStatus.DEFERRED, AttemptStatus.CALLED_OFF}
     )
     | FAILURES - {AttemptStatus.FELL_BACK},
-    AttemptStatus.STAGING: frozenset({AttemptStatus.ACTIVATING})
+    # Called off while staging: somebody took the machine before anything was activated on it.
+    AttemptStatus.STAGING: frozenset({AttemptStatus.ACTIVATING, AttemptStatus.CALLED_OFF})
     | FAILURES - {AttemptStatus.FELL_BACK},
-    AttemptStatus.ACTIVATING: frozenset({AttemptStatus.AWAITING_REBOOT, AttemptStatus.VERIFYING})
+    # From one leg of the bundle to the next, and from a partial install to its mending.
+    AttemptStatus.ACTIVATING: frozenset(
+        {
+            AttemptStatus.AWAITING_REBOOT,
+            AttemptStatus.VERIFYING,
+            AttemptStatus.STAGING,
+            AttemptStatus.CALLED_OFF,
+        }
+    )
     | FAILURES - {AttemptStatus.FELL_BACK},
-    AttemptStatus.AWAITING_REBOOT: frozenset({AttemptStatus.VERIFYING})
+    AttemptStatus.AWAITING_REBOOT: frozenset({AttemptStatus.VERIFYING, AttemptStatus.STAGING})
     | FAILURES - {AttemptStatus.FELL_BACK},
-    AttemptStatus.VERIFYING: frozenset({AttemptStatus.SUCCEEDED})
+    AttemptStatus.VERIFYING: frozenset({AttemptStatus.SUCCEEDED, AttemptStatus.STAGING})
     | FAILURES - {AttemptStatus.FELL_BACK},
     AttemptStatus.SUCCEEDED: frozenset({AttemptStatus.FELL_BACK}),
 }

@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from fleet.admin import RecordAdmin
-from simulation.models import VirtualFleet, VirtualMachine, VirtualOrder
+from simulation.models import VirtualFleet, VirtualJob, VirtualMachine, VirtualOrder
 
 
 @admin.register(VirtualFleet)
@@ -21,8 +21,15 @@ class VirtualMachineAdmin(RecordAdmin):
 
 @admin.register(VirtualOrder)
 class VirtualOrderAdmin(RecordAdmin):
-    list_display = ("machine", "outcome", "taken_at", "down_at", "up_at")
-    list_filter = ("outcome",)
+    list_display = ("machine", "step", "outcome", "taken_at", "down_at", "up_at")
+    list_filter = ("step", "outcome")
     list_select_related = ("machine__machine",)
     search_fields = ("=machine__machine__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(VirtualJob)
+class VirtualJobAdmin(RecordAdmin):
+    list_display = ("name", "partition", "owner", "started_at", "ends_at", "expected_end")
+    search_fields = ("=name",)
     ordering = ("-pk",)

@@ -57,14 +57,21 @@ class VirtualMachine(models.Model):
 
 
 class VirtualOrder(models.Model):
-    """One install that the virtual BMC took, with every instant of it; see `orders.Timeline`.
+    """One step that the virtual BMC took, with every instant of it; see `orders`.
 
-    `up_at` is filled in later only where a technician brought the machine back.
+    Staging writes `versions_after` aside; an activation makes it run from `up_at` on, which is
+    filled in later only where a technician brought the machine back.
     """
+
+    class Step(models.TextChoices):
+        STAGE = "stage"
+        ACTIVATE = "activate"
 
     machine = models.ForeignKey(VirtualMachine, on_delete=models.PROTECT, related_name="orders")
     key = models.CharField(max_length=200, unique=True)
     ordinal = models.PositiveIntegerField()
+    step = models.CharField(max_length=10, choices=Step, default=Step.ACTIVATE)
+    boots_host = models.BooleanField(default=True)
     outcome = models.CharField(max_length=16, choices=[(o.value, o.value) for o in Outcome])
     versions_after = models.JSONField()
     taken_at = models.DateTimeField()
@@ -89,3 +96,34 @@ class VirtualOrder(models.Model):
 
     def __str__(self) -> str:
         return f"order {self.ordinal} on {self.machine}: {self.outcome}"
+
+
+class VirtualJob(models.Model):
+    """One job of the virtual scheduler: where it runs, until when, and what it says of that."""
+
+    fleet = models.ForeignKey(VirtualFleet, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=100, unique=True)
+    partition = models.CharField(max_length=100)
+    ordinal = models.PositiveIntegerField(help_text="within its partition")
+    kind = models.CharField(max_length=100)
+    owner = models.CharField(max_length=100)
+    machines = models.JSONField(help_text="indices of the fleet's machines")
+    started_at = models.DateTimeField()
+    ends_at = models.DateTimeField(help_text="in truth")
+    expected_end = models.DateTimeField(help_text="as the scheduler forecasts it")
+
+    class Meta:
+        ordering = ("fleet", "started_at", "pk")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["fleet", "partition", "ordinal"], name="virtual_job_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(ends_at__gt=models.F("started_at")),
+                name="virtual_job_has_length",
+            ),
+        )
+        indexes = (models.Index(fields=["ends_at"], name="virtual_job_end"),)
+
+    def __str__(self) -> str:
+        return f"{self.name} on {len(self.machines)} machines"

@@ -5,8 +5,21 @@ from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
-#: What an installer can meet, beside success; each has a share per firmware version.
-FAILURES = ("rejected", "failed", "wrong_version", "partial", "fell_back", "bricked")
+#: What the writing of an image can meet, beside success.
+STAGE_FAILURES = ("rejected", "failed", "busy", "stalled")
+#: What an activation can meet: the image is not there, not all are, it is left again at the second
+#: boot, it needs an AC cycle, the BMC or one witness is lost, nothing comes back.
+ACTIVATION_FAILURES = (
+    "wrong_version",
+    "partial",
+    "fell_back",
+    "bricked",
+    "needs_ac_cycle",
+    "lost_bmc",
+    "disputed",
+)
+#: Each has a share per firmware version.
+FAILURES = STAGE_FAILURES + ACTIVATION_FAILURES
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,22 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class JobMix:
+    """How jobs come to a virtual fleet, how large they are, and how long they run.
+
+    A job takes machines of one pool, keeps them to its end, and starts anew on all of them when a
+    fault throws it back to its checkpoint. What the scheduler forecasts is `overestimate` times
+    the truth, as users ask for more than they need.
+    """
+
+    sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    mean_hours: float = 6.0
+    overestimate: float = 1.25
+    load: float = 0.8
+    is_synchronous: bool = True  # a job is as fast as its slowest machine
+
+
+@dataclass(frozen=True)
 class Effect:
     """What one firmware version does to a machine that runs it; 1 and 0 mean nothing.
 
@@ -57,6 +86,8 @@ class Effect:
         Share of installs that end in each class of `FAILURES`.
     non_return : float
         Share of activation reboots that do not come back, beyond the fleet's own.
+    renames_sensors : bool
+        Whether the BMC shows its sensors under other names.
     """
 
     kind: str
@@ -70,6 +101,7 @@ class Effect:
     silence: float = 0.0
     failures: Mapping[str, float] = field(default_factory=dict)
     non_return: float = 0.0
+    renames_sensors: bool = False
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.failures) - set(FAILURES))
@@ -131,7 +163,11 @@ class Parameters:
     recovery_cap_hours: float = 8.0
     checkpoint_minutes: float = 30.0
 
-    # Installs.
+    #: Jobs that come and go; without them every machine keeps the job of its place for ever.
+    jobs: JobMix | None = None
+
+    # Installs. A BMC that is busy takes an image after that many minutes.
+    busy_minutes: float = 15.0
     drain_minutes: float = 6.0
     staging_minutes: float = 5.0
     activation_minutes: float = 1.0
@@ -171,6 +207,8 @@ class Parameters:
         known["layouts"] = tuple(_layout(item) for item in known["layouts"])
         known["signatures"] = tuple(Signature(**item) for item in known["signatures"])
         known["effects"] = tuple(Effect(**item) for item in known.get("effects", ()))
+        if jobs := known.get("jobs"):
+            known["jobs"] = JobMix(**{**jobs, "sizes": tuple(jobs["sizes"])})
         for name in ("path_shares", "path_minutes"):
             if name in known:
                 known[name] = tuple(known[name])

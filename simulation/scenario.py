@@ -91,6 +91,7 @@ def fleet_parameters(machines: int, *, harm: str) -> Parameters:
         job_wave_sd=0.01,
         noise_sd=0.01,
         idle_share=0.0002,
+        staging_minutes=0.0,  # the drain and the reboot are what takes time here
     )
 
 

@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     INSTALL = 8
     DRAIN = 9
     TECHNICIAN = 10
+    STAGING = 11
+    JOBS = 12
 
 
 def stream(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:

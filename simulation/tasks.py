@@ -1,7 +1,7 @@
 """The virtual fleet's one task."""
 
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from celery import shared_task
 from django.conf import settings
@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from fleet import clock
 from rollouts import selectors
-from simulation import technician
+from simulation import jobs, technician
+from simulation.adapters import model_of
 from simulation.models import VirtualFleet
 
 LEASE = timedelta(seconds=60)
@@ -32,10 +33,18 @@ def reconcile() -> None:
         return
     try:
         now = clock.now()
+        _let_jobs_run(now)
         technician.triage_silent(now=now)
         technician.work_on_queue(now=now)
     finally:
         VirtualFleet.objects.filter(lease_token=token).update(lease_token="", leased_until=None)
+
+
+def _let_jobs_run(now: datetime) -> None:
+    """Place the fleet's jobs, where they come and go."""
+    fleet = VirtualFleet.objects.first()
+    if fleet is not None:
+        jobs.place(fleet, model_of(fleet), now=now)
 
 
 def _take_lease() -> str | None:

@@ -99,7 +99,11 @@ def _in_queues() -> QuerySet[Machine]:
 
 
 def _last_order(machine_id: int) -> VirtualOrder | None:
-    return VirtualOrder.objects.filter(machine__machine_id=machine_id).order_by("ordinal").last()
+    """Return the machine's newest activation."""
+    orders = VirtualOrder.objects.filter(
+        machine__machine_id=machine_id, step=VirtualOrder.Step.ACTIVATE
+    )
+    return orders.order_by("ordinal").last()
 
 
 def _look_after(order: VirtualOrder, *, now: datetime) -> Attempt.Triage:

@@ -38,6 +38,9 @@ def stretches(
         before = history[-1]
         if order.down_at is None:
             continue
+        if not order.boots_host and order.up_at is not None:
+            history.append(Stretch(order.up_at, order.versions_after, True, before.boots))
+            continue
         history.append(Stretch(order.down_at, before.versions, is_up=False, boots=before.boots))
         if order.up_at is None:
             continue
@@ -63,10 +66,37 @@ def versions_after(before: Versions, targets: Sequence[tuple[str, str]], outcome
         Outcome.PARTIAL: targets[:1],
         Outcome.WRONG_VERSION: (),
         Outcome.BRICKED: (),
-        Outcome.REJECTED: (),
-        Outcome.FAILED: (),
+        Outcome.NEEDS_AC_CYCLE: (),
     }.get(outcome, targets)
     return {**before, **dict(installed)}
+
+
+def told(stretch: Stretch, orders: Iterable[VirtualOrder], *, now: datetime) -> dict[str, Versions]:
+    """Return what each witness tells of the versions that run; one that is lost tells nothing."""
+    last = None
+    for order in orders:
+        if order.up_at is not None and order.up_at <= now:
+            last = order
+    told: dict[str, Versions] = {"bmc": stretch.versions, "host": stretch.versions}
+    if last is None or last.outcome not in (Outcome.LOST_BMC, Outcome.DISPUTED):
+        return told
+    if last.outcome == Outcome.LOST_BMC:
+        del told["bmc"]
+    else:  # the host's tool never sees the new image
+        told["host"] = dict.fromkeys(stretch.versions, "0.0")
+    return told
+
+
+def staged(stretch: Stretch, orders: Iterable[VirtualOrder], *, now: datetime) -> Versions:
+    """Return the images that are written aside and do not run."""
+    written: dict[str, str] = {}
+    for order in orders:
+        is_in = order.step == VirtualOrder.Step.STAGE and order.staged_at <= now
+        if is_in and order.outcome in (Outcome.STAGED, Outcome.BUSY):
+            written.update(order.versions_after)
+    return {
+        kind: version for kind, version in written.items() if stretch.versions.get(kind) != version
+    }
 
 
 def history_of(machine: VirtualMachine) -> list[Stretch]:

@@ -1,6 +1,6 @@
 """Doors to the outside: what the product asks of installers, schedulers and collectors.
 
-Each is a `Protocol` of one to three methods, chosen by a dotted path in the settings
+Each is a `Protocol` of a few methods, chosen by a dotted path in the settings
 (`INSTALLER`, `SCHEDULER`, `COLLECTOR`). An adapter may block on the network, so it is never
 called inside a database transaction; it gives up by itself within some seconds. When its system
 does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
@@ -18,15 +18,28 @@ from django.utils.module_loading import import_string
 
 
 class Phase(StrEnum):
-    """How far an installer has come with one order."""
+    """How far an installer has come with one step.
+
+    `busy` has not taken it yet; `unknown` has never been asked for it.
+    """
 
     STAGING = "staging"
     ACTIVATING = "activating"
     AWAITING_REBOOT = "awaiting_reboot"
     DONE = "done"
+    BUSY = "busy"
     REJECTED = "rejected"
     FAILED = "failed"
     UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
+
+
+class Step(StrEnum):
+    """What is asked of an installer, image by image; see `Installer.apply`."""
+
+    STAGE = "stage"
+    ACTIVATE = "activate"
+    COMMIT = "commit"
 
 
 @dataclass(frozen=True)
@@ -83,28 +96,56 @@ class RunningJob:
     expected_end: datetime | None = None
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a BMC shows of itself: whether its telemetry can be compared with that of before."""
+
+    inventory: tuple[str, ...] = ()
+    sensors: tuple[str, ...] = ()
+    clock_skew_seconds: float = 0.0
+    can_log_in: bool = True
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What runs on a machine that is being drained, and until when by the scheduler's forecast."""
+
+    is_idle: bool
+    job: str = ""
+    owner: str = ""
+    until: datetime | None = None
+
+
 class Installer(Protocol):
-    """Writes firmware. `key` names the order: repeating it never flashes twice."""
+    """Writes firmware step by step. `key` names a step's order: repeating it never does it twice.
+
+    `stage` takes one image and is done once it is written; `activate` takes all images that share
+    the activation; `commit` makes one lasting, and is done at once where there is nothing to do.
+    """
 
     def apply(
-        self, machine: str, targets: Sequence[Target], *, key: str, now: datetime
+        self, machine: str, step: Step, targets: Sequence[Target], *, key: str, now: datetime
     ) -> Progress: ...
 
     def progress(self, machine: str, *, key: str, now: datetime) -> Progress: ...
 
     def read_versions(self, machine: str, *, now: datetime) -> Sequence[Reading]:
-        """Read the versions that run; an empty answer means that the machine does not answer."""
+        """Read what is staged and what runs; empty means that the machine does not answer."""
         ...
+
+    def snapshot(self, machine: str, *, now: datetime) -> Snapshot: ...
 
 
 class Scheduler(Protocol):
     """Keeps work away from a machine, under our own reason; never lifts another's."""
 
-    def drain(self, machine: str, *, reason: str, now: datetime) -> None: ...
-
-    def is_idle(self, machine: str, *, now: datetime) -> bool: ...
+    def drain(self, machine: str, *, reason: str, now: datetime) -> Occupancy: ...
 
     def release(self, machine: str, *, reason: str, now: datetime) -> None: ...
+
+    def jobs(self, *, now: datetime) -> Sequence[RunningJob] | None:
+        """Return every job that runs; None if the scheduler cannot tell."""
+        ...
 
 
 class Collector(Protocol):

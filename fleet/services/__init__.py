@@ -12,6 +12,7 @@ from fleet.services.firmware import (
     withdraw_bundle,
 )
 from fleet.services.imports import ImportResult, import_history
+from fleet.services.holds import BMC, hold_telemetry
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine, retire_machine
@@ -19,6 +20,7 @@ from fleet.services.summaries import summarise
 from fleet.services.telemetry import BatchResult, Refusal, record
 
 __all__ = [
+    "BMC",
     "BatchResult",
     "Refusal",
     "ImportResult",
@@ -27,6 +29,7 @@ __all__ = [
     "cordon",
     "create_bundle",
     "create_image",
+    "hold_telemetry",
     "lift_cordon",
     "import_history",
     "move_machine",

@@ -7,29 +7,29 @@ told by its class only: messages of clients may quote addresses and passwords.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from fleet import adapters
-from fleet.adapters import Phase, Progress, Reading, Target
+from fleet.adapters import Occupancy, Progress, Reading, Snapshot, Step, Target
 from fleet.errors import AdapterFailed
 from rollouts.models import Attempt
 
 logger = logging.getLogger(__name__)
 
 _SILENCE = (OSError, AdapterFailed)
+_TARGET = ("kind", "version", "activation", "slot")
 
 
-def drain(attempt: Attempt, *, now: datetime) -> bool:
-    """Keep new work away and tell whether the old has ended; a silent scheduler has not said so."""
+def drain(attempt: Attempt, *, now: datetime) -> Occupancy:
+    """Keep new work away and tell what still runs; where the scheduler is silent, something does."""
     name = attempt.machine.name
     try:
-        scheduler = adapters.scheduler()
-        scheduler.drain(name, reason=attempt.rollout.actor, now=now)
-        return scheduler.is_idle(name, now=now)
+        return adapters.scheduler().drain(name, reason=attempt.rollout.actor, now=now)
     except _SILENCE as error:
         _log(attempt, "scheduler", error)
-        return False
+        return Occupancy(is_idle=False)
 
 
 def release(attempt: Attempt, *, now: datetime) -> bool:
@@ -42,24 +42,26 @@ def release(attempt: Attempt, *, now: datetime) -> bool:
     return True
 
 
-def apply(attempt: Attempt, *, now: datetime) -> Progress:
-    """Order the install; the key is the attempt's own, so asking again never flashes twice."""
-    try:
-        return adapters.installer().apply(
-            attempt.machine.name,
-            [Target(**target) for target in attempt.targets],
-            key=_key(attempt),
-            now=now,
-        )
-    except _SILENCE as error:
-        _log(attempt, "installer", error)
-        return Progress(Phase.UNREACHABLE, f"the installer did not answer: {_name(error)}")
+def apply(
+    attempt: Attempt,
+    step: Step,
+    targets: Sequence[Mapping[str, Any]],
+    *,
+    part: str,
+    is_ours: bool,
+    now: datetime,
+) -> Progress | None:
+    """Order a step, or only ask how far it is where the machine is no longer the attempt's.
 
-
-def progress(attempt: Attempt, *, now: datetime) -> Progress | None:
-    """Ask how far the order has come; None if the installer does not say."""
+    The key is the attempt's own, so asking again never flashes twice. `part` names the image or
+    the leg that the step is for. None if the installer does not answer.
+    """
+    name, key = attempt.machine.name, f"attempt-{attempt.pk}.{step}.{part}"
     try:
-        return adapters.installer().progress(attempt.machine.name, key=_key(attempt), now=now)
+        installer = adapters.installer()
+        if not is_ours:
+            return installer.progress(name, key=key, now=now)
+        return installer.apply(name, step, [_target(one) for one in targets], key=key, now=now)
     except _SILENCE as error:
         _log(attempt, "installer", error)
         return None
@@ -74,8 +76,17 @@ def read_versions(attempt: Attempt, *, now: datetime) -> Sequence[Reading]:
         return ()
 
 
-def _key(attempt: Attempt) -> str:
-    return f"attempt-{attempt.pk}"
+def snapshot(attempt: Attempt, *, now: datetime) -> Snapshot | None:
+    """Look at what the BMC shows of itself; None if it does not answer."""
+    try:
+        return adapters.installer().snapshot(attempt.machine.name, now=now)
+    except _SILENCE as error:
+        _log(attempt, "installer", error)
+        return None
+
+
+def _target(document: Mapping[str, Any]) -> Target:
+    return Target(**{name: document[name] for name in _TARGET if name in document})
 
 
 def _log(attempt: Attempt, door: str, error: Exception) -> None:

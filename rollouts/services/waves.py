@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Max, QuerySet
@@ -129,13 +130,16 @@ def _start_block(block: Block, *, cause: Cause, now: datetime) -> None:
     queue(block, targets=targets, kind=kind, cause=cause, now=now)
 
 
-def _images(rollout: Rollout) -> list[dict[str, str]]:
+def _images(rollout: Rollout) -> list[dict[str, Any]]:
     places = rollout.bundle.places.select_related("image").order_by("position")
     return [
         {
             "kind": place.image.kind,
             "version": place.image.version,
             "activation": place.image.activation,
+            "domain": place.image.activation_domain,
+            "timeout_minutes": place.image.timeout_minutes,
+            "stages_online": place.image.stages_online,
         }
         for place in places
     ]
@@ -143,7 +147,7 @@ def _images(rollout: Rollout) -> list[dict[str, str]]:
 
 def _previous_versions(
     rollout: Rollout, machine_ids: Iterable[int]
-) -> dict[int, list[dict[str, str]]]:
+) -> dict[int, list[dict[str, Any]]]:
     images = _images(rollout)
     before = Assignment.objects.filter(rollout=rollout.parent, machine__in=machine_ids).values_list(
         "machine_id", "previous_versions"

@@ -81,9 +81,9 @@ class DeadlyFleet(FakeFleet):
         super().__init__()
         self.reaper = reaper
 
-    def apply(self, machine, targets, *, key, now):
-        answer = super().apply(machine, targets, key=key, now=now)
-        self.reaper.visit(("apply",))
+    def apply(self, machine, step, targets, *, key, now):
+        answer = super().apply(machine, step, targets, key=key, now=now)
+        self.reaper.visit((f"apply {step}",))
         return answer
 
     def progress(self, machine, *, key, now):
@@ -95,8 +95,9 @@ class DeadlyFleet(FakeFleet):
         return super().read_versions(machine, now=now)
 
     def drain(self, machine, *, reason, now):
-        super().drain(machine, reason=reason, now=now)
+        answer = super().drain(machine, reason=reason, now=now)
         self.reaper.visit(("drain",))
+        return answer
 
     def release(self, machine, *, reason, now):
         self.reaper.visit(("release",))

@@ -162,14 +162,10 @@ class Flaky(FakeFleet):
         if errors := self.broken.get((call, machine)):
             raise errors.pop() if len(errors) > 1 else errors[0]
 
-    def apply(self, machine, targets, *, key, now):
-        answer = super().apply(machine, targets, key=key, now=now)
-        self._may_raise("apply", machine)  # the answer got lost, the order did not
+    def apply(self, machine, step, targets, *, key, now):
+        answer = super().apply(machine, step, targets, key=key, now=now)
+        self._may_raise(step, machine)  # the answer got lost, the order did not
         return answer
-
-    def progress(self, machine, *, key, now):
-        self._may_raise("progress", machine)
-        return super().progress(machine, key=key, now=now)
 
     def read_versions(self, machine, *, now):
         self._may_raise("read_versions", machine)
@@ -177,18 +173,14 @@ class Flaky(FakeFleet):
 
     def drain(self, machine, *, reason, now):
         self._may_raise("drain", machine)
-        super().drain(machine, reason=reason, now=now)
-
-    def is_idle(self, machine, *, now):
-        self._may_raise("is_idle", machine)
-        return super().is_idle(machine, now=now)
+        return super().drain(machine, reason=reason, now=now)
 
     def release(self, machine, *, reason, now):
         self._may_raise("release", machine)
         super().release(machine, reason=reason, now=now)
 
 
-CALLS = ("drain", "is_idle", "read_versions", "apply", "progress", "release")
+CALLS = ("drain", "read_versions", "stage", "activate", "commit", "release")
 
 
 @pytest.fixture
@@ -234,10 +226,10 @@ def test_an_adapter_that_goes_on_raising_ends_its_attempt_at_the_deadline_only(
     status = dict(rollout.attempts.values_list("machine__name", "status"))
     assert {call: status[name] for call, name in names.items()} == {
         "drain": "called_off",
-        "is_idle": "called_off",
         "read_versions": "unknown",
-        "apply": "timed_out",
-        "progress": "succeeded",  # the machine itself says what it runs
+        "stage": "timed_out",
+        "activate": "succeeded",  # the machine itself says what it runs
+        "commit": "timed_out",
         "release": "succeeded",
     }
     assert max(Counter(flaky.flashed).values()) == 1
@@ -251,7 +243,7 @@ def test_an_adapter_that_goes_on_raising_ends_its_attempt_at_the_deadline_only(
 def test_an_adapter_with_a_bug_harms_its_own_machine_only(flaky: Flaky, driver: Driver) -> None:
     rollout = started(flaky, machines=20)
     bad, *others = canaries(rollout)
-    flaky.broken["progress", bad] = [KeyError("Members")]
+    flaky.broken["activate", bad] = [KeyError("Members")]
 
     for _ in range(150):
         for pk in selectors.due_rollouts(driver.now):
@@ -289,7 +281,7 @@ def test_a_run_whose_time_is_over_leaves_the_rest_due_and_free(
     ("behaviour", "before", "after"),
     [
         ("busy", "draining", "called_off"),
-        ("slow", "staging", "succeeded"),
+        ("slow", "staging", "called_off"),
         ("vanish", "awaiting_reboot", "never_returned"),
         ("lie", "verifying", "wrong_version"),
     ],
@@ -307,8 +299,8 @@ def test_a_machine_that_a_person_takes_stays_theirs_and_its_attempt_ends(
     fake_fleet.behaviour[taken] = behaviour
     apply = fake_fleet.apply
 
-    def slow(machine, targets, *, key, now):
-        answer = apply(machine, targets, key=key, now=now)
+    def slow(machine, step, targets, *, key, now):
+        answer = apply(machine, step, targets, key=key, now=now)
         return adapters.Progress(adapters.Phase.STAGING) if machine == taken else answer
 
     if behaviour == "slow":
@@ -327,7 +319,7 @@ def test_a_machine_that_a_person_takes_stays_theirs_and_its_attempt_ends(
     assert Machine.objects.get(name=taken).state == "lemon_review"
     status = dict(rollout.attempts.values_list("machine__name", "status"))
     assert {status[name] for name in others} == {"succeeded"}
-    assert Counter(fake_fleet.flashed)[taken] == (0 if before == "draining" else 1)
+    assert Counter(fake_fleet.flashed)[taken] == (0 if before in ("draining", "staging") else 1)
 
 
 def test_a_cordon_set_in_the_middle_outlives_the_rollout(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from fleet import services as fleet_services
-from fleet.adapters import Phase, Target
+from fleet.adapters import Phase, Step, Target
 from fleet.lifecycle import Trigger
 from fleet.models import Fault, Machine, Observation, Recovery
 from simulation.adapters import VirtualCollector, VirtualInstaller, VirtualScheduler
@@ -24,10 +24,9 @@ NEW = [Target("bmc", "2.0"), Target("bios", "4.0")]
 SURE = {"non_return": 0.0}
 
 
-def versions(name: str, *, now) -> dict[str, str]:
-    return {
-        reading.kind: reading.version for reading in VirtualInstaller().read_versions(name, now=now)
-    }
+def versions(name: str, *, now, stage: str = "active") -> dict[str, str]:
+    read = VirtualInstaller().read_versions(name, now=now)
+    return {reading.kind: reading.version for reading in read if reading.stage == stage}
 
 
 def fails(outcome: str) -> Effect:
@@ -37,33 +36,53 @@ def fails(outcome: str) -> Effect:
 # --- installer ------------------------------------------------------------------------------
 
 
-def test_an_order_goes_through_every_phase_and_is_then_read_back():
+def stage(*, now=ORIGIN, key: str = "s", targets=NEW) -> list:
+    """Order the writing of each image, and tell what was answered."""
+    installer = VirtualInstaller()
+    return [
+        installer.apply(NAME, Step.STAGE, [target], key=f"{key}.{at}", now=now)
+        for at, target in enumerate(targets)
+    ]
+
+
+def activate(*, now=ORIGIN, key: str = "a", targets=NEW, name: str = NAME):
+    return VirtualInstaller().apply(name, Step.ACTIVATE, targets, key=key, now=now)
+
+
+def test_an_image_is_written_aside_and_shown_as_staged_until_it_runs():
+    make_fleet(**SURE)
+
+    first = stage()
+    later = stage(now=ORIGIN + HOUR)
+
+    assert {answer.phase for answer in first} == {Phase.STAGING}
+    assert {answer.phase for answer in later} == {Phase.DONE}
+    assert versions(NAME, now=ORIGIN + HOUR) == {"bmc": "1.0", "bios": "3.1"}
+    assert versions(NAME, now=ORIGIN + HOUR, stage="staged") == {"bmc": "2.0", "bios": "4.0"}
+    activate(now=ORIGIN + HOUR)
+    assert versions(NAME, now=ORIGIN + 3 * HOUR, stage="staged") == {}
+
+
+def test_an_activation_goes_through_every_phase_and_is_then_read_back():
     make_fleet(**SURE)
     installer = VirtualInstaller()
 
-    first = installer.apply(NAME, NEW, key="a", now=ORIGIN)
+    activate()
     phases = [
         installer.progress(NAME, key="a", now=ORIGIN + step * timedelta(seconds=20)).phase
         for step in range(90)
     ]
 
-    assert first.phase is Phase.STAGING
-    assert list(dict.fromkeys(phases)) == [
-        Phase.STAGING,
-        Phase.ACTIVATING,
-        Phase.AWAITING_REBOOT,
-        Phase.DONE,
-    ]
+    assert list(dict.fromkeys(phases)) == [Phase.ACTIVATING, Phase.AWAITING_REBOOT, Phase.DONE]
     assert versions(NAME, now=ORIGIN) == {"bmc": "1.0", "bios": "3.1"}
     assert versions(NAME, now=ORIGIN + HOUR) == {"bmc": "2.0", "bios": "4.0"}
 
 
 def test_an_order_is_taken_once_however_often_it_is_given():
     make_fleet(**SURE)
-    installer = VirtualInstaller()
-    installer.apply(NAME, NEW, key="a", now=ORIGIN)
+    activate()
 
-    later = installer.apply(NAME, NEW, key="a", now=ORIGIN + HOUR)
+    later = activate(now=ORIGIN + HOUR)
 
     assert later.phase is Phase.DONE
     assert VirtualOrder.objects.count() == 1
@@ -72,7 +91,7 @@ def test_an_order_is_taken_once_however_often_it_is_given():
 def test_a_machine_does_not_answer_while_it_boots_and_has_a_new_boot_id_afterwards():
     make_fleet(**SURE)
     installer = VirtualInstaller()
-    installer.apply(NAME, NEW, key="a", now=ORIGIN)
+    activate()
     order = VirtualOrder.objects.get()
 
     boots = {
@@ -83,6 +102,18 @@ def test_a_machine_does_not_answer_while_it_boots_and_has_a_new_boot_id_afterwar
     assert boots[order.down_at + MINUTE] == set()
     assert len(boots[ORIGIN]) == len(boots[order.up_at]) == 1
     assert boots[ORIGIN] != boots[order.up_at]
+
+
+def test_the_reset_of_a_component_boots_no_host():
+    make_fleet(**SURE)
+    installer = VirtualInstaller()
+    before = installer.read_versions(NAME, now=ORIGIN)[0].boot_id
+
+    activate(targets=[Target("bmc", "2.0", activation="reset")])
+
+    after = installer.read_versions(NAME, now=ORIGIN + HOUR)
+    assert {reading.boot_id for reading in after} == {before}
+    assert versions(NAME, now=ORIGIN + HOUR)["bmc"] == "2.0"
 
 
 def test_two_witnesses_read_each_version():
@@ -96,42 +127,104 @@ def test_two_witnesses_read_each_version():
 
 
 @pytest.mark.parametrize(
+    ("outcome", "first", "later"),
+    [
+        ("rejected", Phase.REJECTED, Phase.REJECTED),
+        ("failed", Phase.STAGING, Phase.FAILED),
+        ("busy", Phase.BUSY, Phase.DONE),
+        ("stalled", Phase.STAGING, Phase.STAGING),
+    ],
+)
+def test_the_writing_of_an_image_can_go_wrong_in_every_way(outcome, first, later):
+    make_fleet(effects=(fails(outcome),))
+
+    assert stage()[0].phase is first
+    assert stage(now=ORIGIN + 3 * HOUR)[0].phase is later
+    is_written = later is Phase.DONE
+    staged = versions(NAME, now=ORIGIN + 3 * HOUR, stage="staged")
+    assert ("bmc" in staged) == is_written
+
+
+@pytest.mark.parametrize(
     ("outcome", "phase", "runs"),
     [
-        ("rejected", Phase.REJECTED, {"bmc": "1.0", "bios": "3.1"}),
-        ("failed", Phase.FAILED, {"bmc": "1.0", "bios": "3.1"}),
         ("wrong_version", Phase.DONE, {"bmc": "1.0", "bios": "3.1"}),
         ("partial", Phase.DONE, {"bmc": "2.0", "bios": "3.1"}),
         ("fell_back", Phase.DONE, {"bmc": "1.0", "bios": "3.1"}),
+        ("needs_ac_cycle", Phase.DONE, {"bmc": "1.0", "bios": "3.1"}),
         ("bricked", Phase.AWAITING_REBOOT, {}),
     ],
 )
-def test_a_firmware_can_make_installs_fail_in_every_way(outcome, phase, runs):
+def test_an_activation_can_go_wrong_in_every_way(outcome, phase, runs):
     make_fleet(effects=(fails(outcome),))
-    installer = VirtualInstaller()
-    installer.apply(NAME, NEW, key="a", now=ORIGIN)
+    activate()
 
-    later = installer.progress(NAME, key="a", now=ORIGIN + 3 * HOUR)
+    later = VirtualInstaller().progress(NAME, key="a", now=ORIGIN + 3 * HOUR)
 
     assert later.phase is phase
     assert versions(NAME, now=ORIGIN + 3 * HOUR) == runs
 
 
+def test_what_needs_an_ac_cycle_runs_after_one():
+    make_fleet(effects=(fails("needs_ac_cycle"),), **SURE)
+
+    activate(targets=[Target("bmc", "2.0", activation="ac_cycle")])
+
+    assert versions(NAME, now=ORIGIN + HOUR)["bmc"] == "2.0"
+
+
+def test_a_bmc_that_is_lost_leaves_the_host_as_the_only_witness():
+    make_fleet(effects=(fails("lost_bmc"),))
+    installer = VirtualInstaller()
+    activate()
+    later = ORIGIN + HOUR
+
+    assert {r.witness for r in installer.read_versions(NAME, now=ORIGIN)} == {"bmc", "host"}
+    assert {r.witness for r in installer.read_versions(NAME, now=later)} == {"host"}
+    with pytest.raises(ConnectionError):
+        installer.snapshot(NAME, now=later)
+
+
+def test_a_host_that_never_sees_the_new_image_contradicts_the_bmc():
+    make_fleet(effects=(fails("disputed"),))
+    activate()
+
+    told = VirtualInstaller().read_versions(NAME, now=ORIGIN + HOUR)
+
+    assert {(r.witness, r.version) for r in told if r.kind == "bmc"} == {
+        ("bmc", "2.0"),
+        ("host", "0.0"),
+    }
+
+
+def test_a_bmc_shows_the_same_sensors_unless_its_firmware_renames_them():
+    make_fleet(effects=(Effect("bmc", "2.0", renames_sensors=True),), **SURE)
+    installer = VirtualInstaller()
+    before = installer.snapshot(NAME, now=ORIGIN)
+    activate()
+
+    after = installer.snapshot(NAME, now=ORIGIN + HOUR)
+
+    assert before.inventory == after.inventory
+    assert "Temp_bmc" in before.sensors
+    assert "Temp_bmc" not in after.sensors
+
+
 def test_a_machine_that_falls_back_ran_the_new_version_for_a_while():
     make_fleet(effects=(fails("fell_back"),))
-    VirtualInstaller().apply(NAME, NEW, key="a", now=ORIGIN)
+    activate()
     order = VirtualOrder.objects.get()
 
     assert versions(NAME, now=order.up_at)["bmc"] == "2.0"
     assert versions(NAME, now=order.fell_back_at)["bmc"] == "1.0"
 
 
-def test_an_order_that_nobody_gave_has_failed():
+def test_an_order_that_nobody_gave_is_not_known():
     make_fleet()
 
     answer = VirtualInstaller().progress(NAME, key="never given", now=ORIGIN)
 
-    assert answer.phase is Phase.FAILED
+    assert answer.phase is Phase.UNKNOWN
     assert "never given" in answer.detail
 
 
@@ -145,10 +238,9 @@ def test_a_machine_outside_the_virtual_fleet_is_an_error():
 @pytest.mark.statistical
 def test_as_many_reboots_do_not_return_as_stated():
     make_fleet(400, non_return=0.10)
-    installer = VirtualInstaller()
 
     for machine in Machine.objects.order_by("name"):
-        installer.apply(machine.name, NEW, key=machine.name, now=ORIGIN)
+        activate(key=machine.name, name=machine.name)
 
     gone = VirtualOrder.objects.filter(outcome=Outcome.NEVER_RETURNED)
     assert 24 <= gone.count() <= 58  # 40 expected of 400; beyond three sd is no chance
@@ -159,24 +251,25 @@ def test_as_many_reboots_do_not_return_as_stated():
 # --- scheduler ------------------------------------------------------------------------------
 
 
-def test_a_drain_takes_some_minutes():
+def is_idle(*, now, reason: str = "rollout:1") -> bool:
+    return VirtualScheduler().drain(NAME, reason=reason, now=now).is_idle
+
+
+def test_a_drain_takes_some_minutes_and_says_how_many():
     make_fleet()
-    scheduler = VirtualScheduler()
 
-    scheduler.drain(NAME, reason="rollout:1", now=ORIGIN)
+    answer = VirtualScheduler().drain(NAME, reason="rollout:1", now=ORIGIN)
 
-    assert not scheduler.is_idle(NAME, now=ORIGIN)
-    assert scheduler.is_idle(NAME, now=ORIGIN + 30 * MINUTE)
+    assert not answer.is_idle
+    assert ORIGIN < answer.until < ORIGIN + 30 * MINUTE
+    assert is_idle(now=answer.until)
 
 
 def test_draining_again_does_not_begin_anew():
     make_fleet()
-    scheduler = VirtualScheduler()
-    scheduler.drain(NAME, reason="rollout:1", now=ORIGIN)
 
-    scheduler.drain(NAME, reason="rollout:1", now=ORIGIN + 30 * MINUTE)
-
-    assert scheduler.is_idle(NAME, now=ORIGIN + 30 * MINUTE)
+    assert not is_idle(now=ORIGIN)
+    assert is_idle(now=ORIGIN + 30 * MINUTE)
 
 
 def test_releasing_leaves_the_drain_of_another_reason():
@@ -187,9 +280,9 @@ def test_releasing_leaves_the_drain_of_another_reason():
 
     scheduler.release(NAME, reason="rollout:1", now=ORIGIN + HOUR)
 
-    assert scheduler.is_idle(NAME, now=ORIGIN + HOUR)
+    assert is_idle(now=ORIGIN + HOUR, reason="somebody else")
     scheduler.release(NAME, reason="somebody else", now=ORIGIN + HOUR)
-    assert not scheduler.is_idle(NAME, now=ORIGIN + HOUR)
+    assert not is_idle(now=ORIGIN + HOUR)
 
 
 # --- collector ------------------------------------------------------------------------------
@@ -278,7 +371,7 @@ def test_a_machine_out_of_service_reports_nothing():
 
 def test_new_firmware_acts_from_the_boot_on():
     make_fleet(per_machine_day=5.0, non_return=0.0, effects=(Effect("bmc", "2.0", throughput=0.5),))
-    VirtualInstaller().apply(NAME, NEW, key="a", now=ORIGIN + HOUR)
+    activate(now=ORIGIN + HOUR)
 
     seen = [
         r.fields["throughput"]

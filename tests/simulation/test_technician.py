@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from fleet import services as fleet_services
-from fleet.adapters import Target
+from fleet.adapters import Step, Target
 from fleet.lifecycle import State, Trigger
 from fleet.models import FirmwareRecord, Machine, StateChange
 from rollouts.models import Attempt, Block, Rollout, Wave
@@ -43,7 +43,7 @@ def gone(users, *, now=ORIGIN) -> Attempt:
         status="running", author=users, created_at=now,
     )  # fmt: skip
     wave = Wave.objects.create(rollout=rollout, number=1, size=1, window_hours=1)
-    VirtualInstaller().apply(NAME, [Target("bmc", "2.0")], key="k", now=now)
+    VirtualInstaller().apply(NAME, Step.ACTIVATE, [Target("bmc", "2.0")], key="k", now=now)
     return Attempt.objects.create(
         rollout=rollout, wave=wave, block=Block.objects.create(wave=wave, number=1),
         machine=machine, epoch=0, targets=[], status="never_returned", created_at=now,
