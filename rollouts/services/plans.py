@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -13,11 +12,11 @@ from fleet import selectors as fleet_selectors
 from fleet.bulk import insert_new
 from fleet.models import FirmwareBundle
 from rollouts import planning, policies
-from rollouts.errors import PlanChanged, PlanRefused, SamePerson
+from rollouts.errors import PlanChanged, PlanRefused
 from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Assignment, Order, Policy, Rollout, Wave
 from rollouts.services.design import Design, design
-from rollouts.services.preview import difference, keep, outlook, uncollected
+from rollouts.services.previews import difference, keep, outlook, uncollected
 from rollouts.services.records import move, record_order
 
 
@@ -221,35 +220,3 @@ def _store(rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]]
         size=sum(place.is_hold_back for place in drawn.rows),
         window_hours=0,
     )
-
-
-@transaction.atomic
-def approve(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
-    """Sign the plan's digest; the approver is never the author.
-
-    Raises
-    ------
-    SamePerson
-        Unless the site allows one person to do both (`ALLOW_SELF_APPROVAL`), which the order says.
-    """
-    is_same = actor.pk == rollout.author_id
-    if is_same and not settings.ALLOW_SELF_APPROVAL:
-        raise SamePerson(f"{actor} wrote the plan of {rollout}; somebody else has to approve it")
-    order = record_order(
-        rollout,
-        Order.Kind.APPROVE,
-        actor=actor,
-        now=now,
-        reason=reason,
-        parameters={"plan_digest": rollout.plan_digest, "self_approved": is_same},
-    )
-    move(rollout, Trigger.APPROVE, cause=order, now=now, approver=actor, approved_at=now)
-    return order
-
-
-@transaction.atomic
-def deny(rollout: Rollout, *, actor: User, now: datetime, reason: str) -> Order:
-    """Send a plan back to its author as a draft; the drawn order stays with its seed."""
-    order = record_order(rollout, Order.Kind.DENY, actor=actor, now=now, reason=reason)
-    move(rollout, Trigger.DENY, cause=order, now=now)
-    return order
