@@ -28,6 +28,7 @@ class Trigger(StrEnum):
     SUBMIT = "submit"
     APPROVE = "approve"
     DENY = "deny"
+    EXPIRE = "expire"
     START = "start"
     PAUSE = "pause"
     RESUME = "resume"
@@ -46,6 +47,7 @@ TRANSITIONS: Mapping[tuple[Status, Trigger], Status] = {
     (Status.AWAITING_APPROVAL, Trigger.DENY): Status.DRAFT,
     (Status.AWAITING_APPROVAL, Trigger.CANCEL): Status.CANCELLED,
     (Status.APPROVED, Trigger.START): Status.RUNNING,
+    (Status.APPROVED, Trigger.EXPIRE): Status.AWAITING_APPROVAL,
     (Status.APPROVED, Trigger.CANCEL): Status.CANCELLED,
     (Status.RUNNING, Trigger.PAUSE): Status.PAUSED,
     (Status.RUNNING, Trigger.HALT): Status.HALTED,

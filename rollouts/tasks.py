@@ -21,7 +21,7 @@ from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.errors import StaleRollout
 from rollouts.models import Attempt, Rollout
-from rollouts.services import attempts, cycles, reminders
+from rollouts.services import approvals, attempts, cycles, reminders
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,11 @@ def sweep() -> int:
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def remind() -> int:
-    """Record whatever has waited for a person too long. Safe to repeat: each time counts once."""
+    """Record whatever has waited for a person too long, and ask anew for approvals that expired.
+
+    Safe to repeat: each time counts once.
+    """
+    approvals.expire_approvals(now=clock.now())
     return reminders.remind(now=clock.now())
 
 

@@ -1,5 +1,6 @@
 """What changes rollouts: every write goes through these functions."""
 
+from rollouts.services.approvals import approve, deny, expire_approvals
 from rollouts.services.members import exclude, retry
 from rollouts.services.orders import (
     acknowledge,
@@ -15,7 +16,8 @@ from rollouts.services.orders import (
     start,
     triage,
 )
-from rollouts.services.plans import approve, create_draft, deny, save_policy, submit
+from rollouts.services.plans import create_draft, save_policy, submit
+from rollouts.services.previews import preview
 from rollouts.services.stops import STOPPED, halt_all, supersede, withdraw_bundle
 
 __all__ = [
@@ -27,11 +29,13 @@ __all__ = [
     "create_draft",
     "deny",
     "exclude",
+    "expire_approvals",
     "extend",
     "halt",
     "halt_all",
     "override",
     "pause",
+    "preview",
     "resume",
     "retry",
     "roll_back",

@@ -21,6 +21,7 @@ from rollouts.lifecycle import (
     next_status,
 )
 from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
+from rollouts.services.approvals import check_approval
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.starts import call_off_waiting
 from rollouts.services.waves import (
@@ -39,7 +40,10 @@ def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
     ------
     OrderRefused
         If the bundle has been withdrawn since the plan was approved.
+    ApprovalExpired
+        If the approval is older than the plan lets it be.
     """
+    check_approval(rollout, now=now)
     if rollout.bundle.status != BundleStatus.APPROVED:
         raise OrderRefused([f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved"])
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
