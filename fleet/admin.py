@@ -78,7 +78,7 @@ class RecordAdmin(ModelAdmin):
     list_per_page = 50
     show_full_result_count = False
     paginator = InfinitePaginator
-    actions = None
+    actions: Any = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -1,5 +1,8 @@
 """Rollouts in the admin: records to read. What steers a rollout is its page, by orders."""
 
+from typing import Any
+
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
@@ -22,6 +25,7 @@ from rollouts.models import (
     Contamination,
     Decision,
     Evaluation,
+    Freeze,
     Membership,
     Order,
     Policy,
@@ -78,6 +82,59 @@ class RolloutAdmin(RecordAdmin):
     def page(self, rollout: Rollout) -> str:
         address = reverse("rollouts:detail", args=(rollout.pk,))
         return format_html('<a href="{}">open its page</a>', address)
+
+
+class FreezeForm(forms.ModelForm):
+    """Asks what the service would refuse, so that the page says it beside the fields."""
+
+    class Meta:
+        model = Freeze
+        fields = ("reason", "start", "end", "sites", "pools")
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        for name in ("sites", "pools"):
+            given[name] = given.get(name) or []
+            if not _is_list_of_names(given[name]):
+                self.add_error(name, 'a list of names such as ["ams"]; empty for all')
+        if {"start", "end", "reason"} <= set(given):
+            asked = {name: given[name] for name in ("start", "end", "reason")}
+            for reason in services.freeze_refusals(**asked, now=clock.now()):
+                self.add_error(None, reason)
+        return given
+
+
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+@admin.register(Freeze)
+class FreezeAdmin(RecordAdmin):
+    """Set by whoever may halt, lifted by whoever may start; never edited."""
+
+    form = FreezeForm
+    list_display = ("reason", "start", "end", "sites", "pools", "author", "lifted_at", "lifted_by")
+    list_select_related = ("author", "lifted_by")
+    search_fields = ("reason",)
+    actions = ("lift",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm(roles.HALT))
+
+    def has_lift_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm(roles.OPERATE))
+
+    def save_model(self, request: HttpRequest, obj: Freeze, form: Any, change: bool) -> None:
+        author = get_object_or_404(User, username=request.user.get_username())
+        saved = services.set_freeze(**form.cleaned_data, author=author, now=clock.now())
+        obj.pk = saved.pk
+        obj.refresh_from_db()
+
+    @admin.action(description="Lift the selected freezes", permissions=("lift",))
+    def lift(self, request: HttpRequest, queryset: QuerySet[Freeze]) -> None:
+        actor = get_object_or_404(User, username=request.user.get_username())
+        for freeze in queryset:
+            services.lift_freeze(freeze, actor=actor, now=clock.now())
 
 
 @admin.register(Wave)

@@ -6,7 +6,7 @@ One answer for the step that starts them and for everybody who asks why nothing 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Min, Q, QuerySet
 
 from fleet.lifecycle import State
 from fleet.models import Cordon, FirmwareImage, Machine
@@ -21,6 +21,8 @@ from rollouts.models import Attempt, Block, Freeze, Rollout, Wave
 MOST_AT_ONCE = 1000
 #: Machines of an activation domain that are named when they are in its way.
 MOST_NAMED = 3
+#: Between two looks at who waits for a forecast.
+_LONGEST_SLEEP = timedelta(hours=6)
 _DOMAINS = ("rack", "chassis", "power_domain", "nvlink_domain", "leaf", "pool", "site")
 #: The field of a machine that an image's activation domain stands for, widest last.
 _ACTIVATES = {
@@ -101,8 +103,25 @@ def may_write(attempt: Attempt, *, now: datetime) -> planning.Gate:
 
 
 def at_place(place: planning.Place) -> Q:
-    """Return the condition on attempts that their machine stands at a place."""
-    return Q(machine__site=place.site, machine__pool=place.pool)
+    """Return the condition on attempts that their machine stands at a place.
+
+    By a subquery: whoever locks the attempts must not lock the machines with them.
+    """
+    return Q(machine__in=Machine.objects.filter(site=place.site, pool=place.pool).values("pk"))
+
+
+def next_start(rollout: Rollout, *, now: datetime, poll: timedelta) -> datetime | None:
+    """Return when to look again at who waits to be started; None where nobody does.
+
+    A forecast is not slept over entirely: a job may end early.
+    """
+    waiting = rollout.attempts.filter(status__in=WAITING, epoch=rollout.epoch)
+    if not waiting.exists():
+        return None
+    if waiting.filter(Q(forecast_at=None) | Q(forecast_at__lte=now + poll)).exists():
+        return now + poll
+    first = waiting.aggregate(at=Min("forecast_at"))["at"]
+    return min(first, now + _LONGEST_SLEEP)
 
 
 # --- who is ready ----------------------------------------------------------------------------

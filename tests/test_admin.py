@@ -28,7 +28,7 @@ OURS = [
 ]
 SHOWN = [*OURS, User, Group, AuthToken]
 EDITABLE = {"Team", "Platform", "Machine", "FirmwareImage", "FirmwareBundle", "FaultSignature"}
-ADDABLE = EDITABLE - {"Machine", "FaultSignature"}
+ADDABLE = EDITABLE - {"Machine", "FaultSignature"} | {"Freeze"}
 
 
 def address(model: type[Any], page: str, *args: Any) -> str:

@@ -3,11 +3,12 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import compliance, views
+from rollouts.api import compliance, freezes, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
 router.register("policies", views.PolicyViewSet, basename="policy")
+router.register("freezes", freezes.FreezeViewSet, basename="freeze")
 
 _RECORDS = r"rollouts/(?P<rollout_pk>[0-9]+)"
 router.register(rf"{_RECORDS}/waves", views.WaveViewSet, basename="wave")

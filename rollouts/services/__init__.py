@@ -1,6 +1,7 @@
 """What changes rollouts: every write goes through these functions."""
 
 from rollouts.services.approvals import approve, deny, expire_approvals
+from rollouts.services.freezes import freeze_refusals, lift_freeze, set_freeze
 from rollouts.services.members import exclude, retry
 from rollouts.services.orders import (
     acknowledge,
@@ -31,8 +32,10 @@ __all__ = [
     "exclude",
     "expire_approvals",
     "extend",
+    "freeze_refusals",
     "halt",
     "halt_all",
+    "lift_freeze",
     "override",
     "pause",
     "preview",
@@ -40,6 +43,7 @@ __all__ = [
     "retry",
     "roll_back",
     "save_policy",
+    "set_freeze",
     "skip_wave",
     "start",
     "submit",

@@ -141,32 +141,38 @@ def start_waiting(block: Block, *, now: datetime) -> int:
 @transaction.atomic
 def _start_some(block: Block, *, now: datetime) -> int:
     rollout = lock(block.wave.rollout, Status.RUNNING)
-    closed = _defer_closed(block, now=now)
+    not_yet = _not_yet(block, now=now)
     _give_up_waiting(block, now=now)
     if Attempt.objects.filter(
         rollout=rollout, status=AttemptStatus.NEVER_RETURNED, triage=""
     ).exists():
         return 0  # new starts wait until it is known why a machine did not come back
-    picked = headroom.pick(block, epoch=rollout.epoch, leave_out=closed)
+    picked = headroom.pick(block, epoch=rollout.epoch, leave_out=not_yet)
     # By machine: two rollouts that want the same machines meet at the first, not crosswise.
     batch = sorted(_first_groups(picked, rollout), key=lambda group: group[0].machine_id)
     return sum(_start_together(group, rollout=rollout, now=now) for group in batch)
 
 
-def _defer_closed(block: Block, *, now: datetime) -> Q:
-    """Defer who waits where no window is open, with a forecast, and return who that is."""
-    shut = Q(pk__in=())
+def _not_yet(block: Block, *, now: datetime) -> Q:
+    """Defer who waits where no window is open, and return who may not start for now.
+
+    Besides them those whose forecast, of a job's end, has not come.
+    """
+    shut = Q(forecast_at__gt=now)
+    patience = minutes_of(block.wave.rollout, "drain_timeout_minutes")
     for place, gate in headroom.closed_places(block, now=now).items():
         here = headroom.at_place(place)
         shut |= here
         waiting = Attempt.objects.filter(here, block=block, status__in=WAITING)
         queued = waiting.filter(status=AttemptStatus.QUEUED)
         move_attempts(queued, AttemptStatus.DEFERRED, now=now, detail=gate.reason)
-        waiting.update(forecast_at=gate.opens_at, detail=gate.reason[:300])
+        sooner = waiting
         if gate.opens_at is not None:
+            sooner = waiting.filter(Q(forecast_at=None) | Q(forecast_at__lt=gate.opens_at))
             # Only from then on can the machine be waited for.
-            patience = minutes_of(block.wave.rollout, "drain_timeout_minutes")
-            waiting.update(deadline_at=gate.opens_at + patience)
+            until = gate.opens_at + patience
+            waiting.filter(deadline_at__lt=until).update(deadline_at=until)
+        sooner.update(forecast_at=gate.opens_at, detail=gate.reason[:300])
     return shut
 
 

@@ -182,7 +182,7 @@ def _another(fleet: FakeFleet, number: int) -> Rollout:
         bundle=first.bundle,
         selector=first.selector,
         document={k: v for k, v in first.plan.items() if k in ("waves", "guardrails", "strata")}
-        | {"resamples": 999, "caps": {"max_unavailable_share": None}},
+        | {"resamples": 999, "caps": {"max_unavailable_share": None, "paced": False}},
         author=author,
         now=first.created_at,
         seed=number,
