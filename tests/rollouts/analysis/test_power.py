@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import nbinom, norm
+from scipy.stats import binom, nbinom, norm, poisson
 
+from rollouts.analysis import power
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
 from rollouts.analysis.power import (
     RECOVERY_MARGIN,
@@ -349,3 +350,86 @@ def test_a_harm_that_hits_every_canary_every_day_is_found_by_a_handful_of_canari
     )
 
     assert power > 0.99
+
+
+# --- counts ----------------------------------------------------------------------------------
+
+
+COUNTS = [(trials, share) for trials in (3, 40, 600, 90_000) for share in (1e-4, 0.03, 0.2, 0.6)]
+
+
+@pytest.mark.parametrize(("trials", "share"), COUNTS)
+def test_a_binomials_upper_count_is_the_librarys_or_off_by_one(trials: int, share: float):
+    levels = np.array([0.4, 0.05, 0.003, 1e-5])
+
+    found = power.binomial_upper(levels, np.array([float(trials)]), share)
+
+    exact = binom.isf(levels, trials, share)
+    is_small = trials * share * (1 - share) < 30
+    assert np.abs(found - exact).max() <= (0 if is_small else 1)
+
+
+@pytest.mark.parametrize(("trials", "share"), COUNTS)
+def test_a_binomials_tail_is_the_librarys(trials: int, share: float):
+    counts = binom.isf(np.array([0.999, 0.5, 0.05, 0.001]), trials, share)
+
+    found = power.binomial_tail(counts, np.array([float(trials)]), share)
+
+    assert found == pytest.approx(binom.sf(counts, trials, share), abs=5e-4)
+
+
+@pytest.mark.parametrize("mean", [0.2, 5.0, 80.0, 20_000.0])
+def test_a_poissons_quantile_is_the_librarys_or_off_by_one(mean: float):
+    ranks = np.array([0.02, 0.5, 0.98])
+
+    found = power.poisson_quantile(ranks, np.array([mean]))
+
+    assert np.abs(found - poisson.ppf(ranks, mean)).max() <= (0 if mean < 30 else 1)
+
+
+# --- lost work -------------------------------------------------------------------------------
+
+
+def test_lost_work_is_found_as_often_as_a_simulated_test_finds_it():
+    rng = np.random.default_rng(3)
+    units, days, rate = 100, 10.0, 0.05
+
+    def roots(size: int, *, ratio: float) -> np.ndarray:
+        counts = rng.poisson(rate * days * ratio, size)
+        each = np.sqrt(np.minimum(rng.exponential(0.5, counts.sum()), 8.0))
+        return np.bincount(np.repeat(np.arange(size), counts), weights=each, minlength=size)
+
+    past = roots(20_000, ratio=1.0)
+    history = power.LostWork(
+        mean=past.mean(),
+        variance=past.var(),
+        within=rate * days * 0.5,  # squared roots are hours
+        days=days,
+    )
+    found = 0
+    for _ in range(1_000):
+        canary, control = roots(units, ratio=1.7), roots(4 * units, ratio=1.0)
+        pooled = np.concatenate([canary, control]).std() * np.sqrt(1 / units + 1 / (4 * units))
+        found += (canary.mean() - control.mean()) / pooled > 1.645
+
+    chance = power.lost_work_halt_power(
+        history, n_canary=units, n_control=4 * units, days=days, ratio=1.7, alpha=0.05
+    )
+
+    assert chance == pytest.approx(found / 1_000, abs=0.06)
+
+
+def test_no_more_lost_work_is_found_at_the_level_alone():
+    history = power.LostWork(mean=0.4, variance=0.5, within=0.45, days=10.0)
+
+    chance = power.lost_work_halt_power(
+        history, n_canary=50, n_control=200, days=7.0, ratio=1.0, alpha=0.05
+    )
+
+    assert chance == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("bad", [(-1.0, 1.0, 1.0, 1.0), (1.0, np.nan, 1.0, 1.0), (1, 1, 1, 0.0)])
+def test_lost_work_of_nonsense_is_refused(bad: tuple[float, float, float, float]):
+    with pytest.raises(InvalidSample, match="lost work is finite"):
+        power.LostWork(*bad)
