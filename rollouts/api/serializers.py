@@ -178,6 +178,22 @@ class ReasonSerializer(StrictSerializer):
     reason = serializers.CharField(required=False, max_length=2000)
 
 
+class SubmitSerializer(StrictSerializer):
+    """A plan to freeze, by the digest of the preview that was seen."""
+
+    digest = serializers.CharField(
+        required=False,
+        max_length=64,
+        help_text="of the preview; without it that of the last preview, if there was one",
+    )
+
+
+class ApproveSerializer(ReasonSerializer):
+    """A signature under a plan, by the digest that was seen."""
+
+    digest = serializers.CharField(max_length=64, help_text="the `plan_digest` that was seen")
+
+
 class NeedsReasonSerializer(StrictSerializer):
     """An order that must say why."""
 

@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import compliance, freezes, views
+from rollouts.api import compliance, freezes, previews, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
@@ -11,6 +11,7 @@ router.register("policies", views.PolicyViewSet, basename="policy")
 router.register("freezes", freezes.FreezeViewSet, basename="freeze")
 
 _RECORDS = r"rollouts/(?P<rollout_pk>[0-9]+)"
+router.register(rf"{_RECORDS}/previews", previews.PreviewViewSet, basename="preview")
 router.register(rf"{_RECORDS}/waves", views.WaveViewSet, basename="wave")
 router.register(rf"{_RECORDS}/attempts", views.AttemptViewSet, basename="attempt")
 router.register(rf"{_RECORDS}/orders", views.OrderViewSet, basename="order")

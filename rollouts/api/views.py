@@ -26,6 +26,7 @@ from rollouts.api import filters
 from rollouts.api.serializers import (
     AcknowledgeSerializer,
     AdvanceSerializer,
+    ApproveSerializer,
     AftermathSerializer,
     AttemptSerializer,
     ConditionSerializer,
@@ -45,6 +46,7 @@ from rollouts.api.serializers import (
     ReplayableEvaluationSerializer,
     RolloutSerializer,
     SecondPersonSerializer,
+    SubmitSerializer,
     SupersedeSerializer,
     TriageSerializer,
     WaveSerializer,
@@ -52,6 +54,7 @@ from rollouts.api.serializers import (
 )
 from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
+from rollouts.services.risk import residual_risk
 
 
 class MayOrder(BasePermission):
@@ -112,14 +115,20 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         """Halted, now what: every machine by physical state, with the safe next action."""
         return Response(AftermathSerializer(aftermath(self.get_object())).data)
 
-    @order(PlainSerializer)
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def risk(self, request: Request, pk: str) -> Response:
+        """What the plan leaves unproven and what happens if it goes wrong: what approval signs."""
+        return Response(residual_risk(self.get_object()))
+
+    @order(SubmitSerializer)
     def submit(self, request: Request, pk: str) -> Response:
-        """Draw the assignment, freeze the plan and ask for approval."""
+        """Freeze exactly what the preview of this digest showed, and ask for approval."""
         return self.give(services.submit)
 
-    @order(ReasonSerializer)
+    @order(ApproveSerializer)
     def approve(self, request: Request, pk: str) -> Response:
-        """Sign the plan; its author may not do this."""
+        """Sign the plan of this digest and the risk it leaves; its author may not do this."""
         return self.give(services.approve)
 
     @order(NeedsReasonSerializer)

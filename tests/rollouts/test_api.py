@@ -52,10 +52,12 @@ def in_status(status: str) -> Rollout:
 def test_a_rollout_goes_from_draft_to_halted_by_orders_over_the_api():
     rollout = rows.draft()
     operator, approver = client_of("operator"), client_of("approver")
+    preview = operator.post(f"/api/v1/rollouts/{rollout.pk}/previews")
+    digest = preview.json()["digest"]
 
     answers = [
-        order(operator, rollout, "submit"),
-        order(approver, rollout, "approve"),
+        order(operator, rollout, "submit", digest=digest),
+        order(approver, rollout, "approve", digest=digest),
         order(operator, rollout, "start"),
         order(operator, rollout, "pause", reason="lunch"),
         order(operator, rollout, "resume"),
@@ -122,7 +124,7 @@ def test_an_author_may_not_approve_the_own_plan():
     both = member_of("operator", "approver")
     rollout = rows.submitted(author=both)
 
-    response = order(client_of(user=both), rollout, "approve")
+    response = order(client_of(user=both), rollout, "approve", digest=rollout.plan_digest)
 
     assert response.status_code == 403
     assert response.json()["code"] == "same_person"
