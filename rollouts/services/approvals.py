@@ -1,4 +1,4 @@
-"""The second person's word on a plan: bound to what was seen, signed with its risk, not for ever."""
+"""A second person's word on a plan: bound to what was seen, signed with its risk, for a time."""
 
 from datetime import datetime, timedelta
 
