@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rollouts.analysis.samples import IntArray
+from rollouts.analysis.samples import FloatArray, IntArray
 from rollouts.analysis.sequential import (
     CrossingState,
     LinearLook,
@@ -233,6 +233,23 @@ def verdict_for(moment: Moment, state: GuardrailState) -> Verdict:
     if moment.undersized is not None or not state.is_shown:
         return Verdict.INCONCLUSIVE
     return Verdict.NOT_WORSE
+
+
+def varies_nowhere(values: FloatArray, group: IntArray) -> bool:
+    """Are there values, and are all of a group exactly equal?
+
+    Examples
+    --------
+    >>> varies_nowhere(np.array([1.0, 1.0, 7.0]), np.array([0, 0, 1]))
+    True
+    >>> varies_nowhere(np.array([1.0, 1.1]), np.array([0, 0]))
+    False
+    """
+    if not values.size:
+        return False
+    first = np.full(int(group.max()) + 1, np.nan)
+    first[group] = values  # any one of the group
+    return bool((values == first[group]).all())
 
 
 def finite(value: float | None) -> float | None:

@@ -25,6 +25,7 @@ from rollouts.analysis.errors import (
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
+from rollouts.analysis.guardrails.interruptions import RecoveryTrack
 from rollouts.analysis.guardrails.per_unit import unacknowledged
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
@@ -457,12 +458,21 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
         widen_level=level,
         widen_bound=bound,
         missing=missing,
-        undersized=prepared.shortfalls.get(guardrail.name),
+        undersized=prepared.shortfalls.get(guardrail.name) or _constant(track, index),
         is_required=guardrail.required
         if guardrail.required is not None
         else decidable is not False,
         is_decidable=decidable,
     )
+
+
+def _constant(track: Track, index: int) -> str | None:
+    """Why figures that never differ are no measurement: a stuck sensor proves nothing."""
+    if isinstance(track, ThroughputTrack) and track.is_constant(index):
+        return "not measurable: every report says exactly the same throughput"
+    if isinstance(track, RecoveryTrack) and track.is_constant(index):
+        return "not measurable: every interruption lasts exactly as long as the others of its path"
+    return None
 
 
 SHARED_BY_A_JOB = frozenset(

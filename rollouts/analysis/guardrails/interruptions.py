@@ -17,6 +17,7 @@ from rollouts.analysis.evidence import (
     spent_details,
     stepped_halt,
     stepped_widen_paths,
+    varies_nowhere,
     verdict_for,
 )
 from rollouts.analysis.exposure import clock_start
@@ -146,6 +147,16 @@ class RecoveryTrack:
 
     def missing(self, index: int) -> str | None:
         return self.absent
+
+    def is_constant(self, index: int) -> bool:
+        """Did all of a path last equally long, and does none that is open last longer?"""
+        rows = interruptions_at(self.run, index, for_widening=False)
+        over = ~rows.is_open
+        longest = np.zeros(int(rows.path.max(initial=-1)) + 1)
+        longest[rows.path[over]] = rows.seconds[over]
+        if (rows.seconds > longest[rows.path]).any():
+            return False
+        return varies_nowhere(rows.seconds[over], rows.path[over])
 
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         rows = interruptions_at(self.run, index, for_widening=False)

@@ -17,6 +17,7 @@ from rollouts.analysis.evidence import (
     spent_details,
     stepped_halt,
     stepped_widen_paths,
+    varies_nowhere,
     verdict_for,
 )
 from rollouts.analysis.exposure import clock_start
@@ -205,6 +206,11 @@ class ThroughputTrack:
                 if unseen:
                     return f"no data: not yet seen in the {name} arm: {', '.join(unseen)}"
         return None
+
+    def is_constant(self, index: int) -> bool:
+        """Does no report differ from another of its workload?"""
+        table = self.table(index)
+        return varies_nowhere(table.value, table.workload)
 
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         table = self.table(index)
