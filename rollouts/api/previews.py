@@ -14,7 +14,6 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 from rest_framework.utils.urls import replace_query_param
 
-from config.pagination import CursorPagination
 from fleet import clock
 from fleet.api.base import StrictModelSerializer, StrictSerializer, needs
 from rollouts import roles, services
@@ -72,11 +71,11 @@ class PreviewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
     def get_permissions(self) -> list[Any]:
         if self.action == "create":
             return [IsAuthenticated(), needs(roles.OPERATE)()]
-        return super().get_permissions()
+        return list(super().get_permissions())
 
     @extend_schema(parameters=ROLLOUT_PARAMETERS, request=None, responses={201: PreviewSerializer})
     def create(self, request: Request, rollout_pk: str) -> Response:
-        """Draw the draft over the fleet as it stands; submitting by the digest does exactly this."""
+        """Draw the draft over the fleet as it stands; its digest promises exactly this."""
         rollout = get_object_or_404(Rollout.objects.select_related("bundle"), pk=rollout_pk)
         if rollout.status != Status.DRAFT:
             raise OrderRefused([f"only a draft is previewed anew, {rollout} is {rollout.status}"])
@@ -93,10 +92,10 @@ class PreviewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
         ],
         responses=PreviewPageSerializer,
     )
-    @action(detail=True, pagination_class=None)
+    @action(detail=True)
     def machines(self, request: Request, rollout_pk: str, digest: str) -> Response:
         """Everybody in the drawn order, page by page."""
-        size = CursorPagination().get_page_size(request) or 100
+        size = self.paginator.get_page_size(request) or 100
         start = self._whole("cursor", default=0)
         rows = members_of(self.get_object())
         if "wave" in request.query_params:
