@@ -45,6 +45,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.OrderRefused: (HTTPStatus.CONFLICT, "order_refused"),
     rollouts.errors.PlanChanged: (HTTPStatus.CONFLICT, "plan_changed"),
     rollouts.errors.ApprovalExpired: (HTTPStatus.CONFLICT, "approval_expired"),
+    rollouts.errors.UnknownSignature: (HTTPStatus.BAD_REQUEST, "unknown_signature"),
     rollouts.errors.MixedUnit: (HTTPStatus.CONFLICT, "mixed_unit"),
     rollouts.errors.SamePerson: (HTTPStatus.FORBIDDEN, "same_person"),
     rollouts.errors.NotHalted: (HTTPStatus.CONFLICT, "not_halted"),

@@ -77,6 +77,9 @@ UNFOLD: dict[str, Any] = {
                     link(_("Home"), "home", "rollouts:home", "rollouts.view_rollout"),
                     link(_("Rollouts"), "moving", "rollouts:index", "rollouts.view_rollout"),
                     link(
+                        _("What changed"), "history", "rollouts:changes", "rollouts.view_rollout"
+                    ),
+                    link(
                         _("Firmware"),
                         "fact_check",
                         "rollouts:firmware",

@@ -41,6 +41,10 @@ class ApprovalExpired(RolloutError):
     """The approval is older than the plan lets it be; it has to be asked for anew."""
 
 
+class UnknownSignature(RolloutError):
+    """No fault signature of the catalogue is called so."""
+
+
 class MixedUnit(RolloutError):
     """The machines of one placement unit differ in arm, stratum or block."""
 

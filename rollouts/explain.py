@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fleet.lifecycle import State
 from fleet.models import Machine
-from rollouts import headroom, selectors
+from rollouts import contamination, headroom, selectors
 from rollouts.analysis.verdicts import Reason, Verdict
 from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status, WaveStatus
 from rollouts.models import Attempt, Rollout, Wave
@@ -252,7 +252,7 @@ def _observing(rollout: Rollout, wave: Wave) -> list[Condition]:
 
 def _by_advice(wave: Wave) -> list[Condition]:
     advice = selectors.advised_widen(wave)
-    if advice is not None and not selectors.widens_by_itself(wave):
+    if advice is not None and not contamination.widens_by_itself(wave):
         return [
             Condition(
                 f"wave {wave.number}",
@@ -292,7 +292,7 @@ def _by_advisory(wave: Wave) -> list[Condition]:
             wave.started_at,
             OPERATOR,
         )
-        for reason in selectors.advisory_because(wave)
+        for reason in contamination.advisory_because(wave)
     ]
 
 

@@ -73,6 +73,20 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(label=_("Reason"), max_length=2000, required=False)
 
 
+class ChangesForm(forms.Form):
+    """Since when, and which faults have to be explained."""
+
+    since = forms.DateTimeField(
+        label=_("Since (UTC)"),
+        required=False,
+        input_formats=("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"),
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )
+    signature = forms.CharField(
+        label=_("Faults to explain, such as xid.*"), max_length=100, required=False
+    )
+
+
 class TriageForm(forms.Form):
     """Why a machine did not come back."""
 

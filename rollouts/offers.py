@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from rollouts import roles, selectors
+from rollouts import contamination, roles, selectors
 from rollouts.analysis.verdicts import Reason
 from rollouts.lifecycle import (
     FAILURES,
@@ -97,7 +97,7 @@ def advised() -> Iterator[Wave]:
     found = (
         wave
         for wave in asking
-        if not selectors.widens_by_itself(wave) and selectors.advised_widen(wave)
+        if not contamination.widens_by_itself(wave) and selectors.advised_widen(wave)
     )
     return islice(found, MOST_OF_A_KIND)
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet import selectors as fleet_selectors
-from rollouts import aggregation, headroom, policies, selectors
+from rollouts import aggregation, contamination, headroom, policies, selectors
 from rollouts.analysis import judge, proportions, spending
 from rollouts.analysis.pauses import Pause, without_pauses
 from rollouts.analysis.samples import Samples
@@ -268,7 +268,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
         return True
     if wave.status != WaveStatus.OBSERVING:
         return False
-    if decision.kind == DecisionKind.WIDEN and selectors.widens_by_itself(wave):
+    if decision.kind == DecisionKind.WIDEN and contamination.widens_by_itself(wave):
         move_wave(
             wave, WaveTrigger.WIDEN, cause=decision, now=now, finished_at=now, next_look_at=None
         )

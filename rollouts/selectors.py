@@ -441,25 +441,6 @@ def blocks_that_wait(rollout: Rollout) -> QuerySet[Block]:
     return blocks.select_related("wave__rollout").order_by("wave__number", "number")
 
 
-def excluded(wave: Wave) -> QuerySet[Assignment]:
-    """Return the wave's canaries that a person has excluded."""
-    canaries = wave.members.filter(arm=Membership.Arm.CANARY).values("machine")
-    return Assignment.objects.filter(
-        rollout=wave.rollout_id, machine__in=canaries, exclusion__isnull=False
-    )
-
-
-def advisory_because(wave: Wave) -> list[str]:
-    """Return why the engine may only advise to widen this wave; empty where it may act."""
-    count = excluded(wave).count()
-    return [f"{count} of its canaries were excluded by a person"] if count else []
-
-
-def widens_by_itself(wave: Wave) -> bool:
-    """Tell whether the engine's widen is carried out without anybody's confirmation."""
-    return wave.rollout.mode == Rollout.Mode.AUTOMATIC and not advisory_because(wave)
-
-
 def last_attempts(rollout: Rollout, *, names: Iterable[str]) -> dict[str, Attempt]:
     """Return the newest attempt on each of these machines that has one, by name."""
     rows = rollout.attempts.filter(machine__name__in=set(names)).order_by("number")

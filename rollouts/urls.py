@@ -12,6 +12,7 @@ urlpatterns = [
     path("firmware/machines/<str:name>/", firmware_views.machine, name="firmware-machine"),
     path("firmware/runs/", firmware_views.runs, name="firmware-runs"),
     path("", views.home, name="home"),
+    path("changes/", views.what_changed, name="changes"),
     path("rollouts/", views.index, name="index"),
     path("rollouts/halt-all", views.halt_all, name="halt-all"),
     path("rollouts/<int:pk>/", views.detail, name="detail"),

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import wraps
 from typing import Any
 
@@ -30,10 +31,15 @@ from fleet.hints import hint
 from fleet.models import Machine
 from rollouts import aftermath, charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
+from rollouts.changes import changed_since
+from rollouts.contamination import contaminations
+from rollouts.errors import UnknownSignature
 from rollouts.explain import explain
-from rollouts.forms import OrderForm, ReasonForm, TriageForm
+from rollouts.forms import ChangesForm, OrderForm, ReasonForm, TriageForm
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
+from rollouts.roster import roster_changes
+from rollouts.suspects import line_up
 
 View = Callable[..., HttpResponse]
 
@@ -142,6 +148,35 @@ def index(request: HttpRequest) -> HttpResponse:
         "status": status,
     }
     return page(request, "rollouts/index.html", context)
+
+
+# --- what changed ---------------------------------------------------------------------------------
+
+
+@require_safe
+@operators_page
+def what_changed(request: HttpRequest) -> HttpResponse:
+    """Everything that changed since then, and which of it explains a spike of faults best."""
+    now = clock.now()
+    form = ChangesForm(request.GET or None)
+    asked = form.cleaned_data if form.is_bound and form.is_valid() else {}
+    since = asked.get("since") or now - timedelta(days=1)
+    lineup = None
+    if asked.get("signature"):
+        try:
+            lineup = line_up(asked["signature"], since=since, now=now)
+        except UnknownSignature as error:
+            form.add_error("signature", str(error))
+    context = {
+        "title": _("What changed"),
+        "form": form,
+        "since": since,
+        "changed": changed_since(since, until=now),
+        "lineup": lineup,
+        "suspects": lineup.suspects[:MOST_ON_HOME] if lineup else (),
+        "more_suspects": max(len(lineup.suspects) - MOST_ON_HOME, 0) if lineup else 0,
+    }
+    return page(request, "rollouts/changes.html", context)
 
 
 # --- one rollout --------------------------------------------------------------------------------
@@ -265,6 +300,7 @@ def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
         "attempts": selectors.attempt_counts(rollout),
         "exposed": selectors.machines_exposed(rollout),
         "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],
+        "roster": roster_changes(rollout),
         "triage_form": TriageForm() if request.user.has_perm(roles.OPERATE) else None,
         "timeline": selectors.timeline(rollout, limit=MOST_IN_TIMELINE),
         "most_in_timeline": MOST_IN_TIMELINE,
@@ -280,6 +316,7 @@ def waves_with_verdicts(rollout: Rollout) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "wave": wave,
+            "contaminations": contaminations(wave),
             "arms": sizes.get(wave.number, {}),
             **verdicts(selectors.deciding_evaluation(wave), guardrails),
         }

@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import compliance, freezes, previews, views
+from rollouts.api import changes, compliance, freezes, previews, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
@@ -31,5 +31,7 @@ urlpatterns = [
         views.MachineExplanationView.as_view(),
         name="machine-explanation",
     ),
+    path("changes", changes.ChangeView.as_view(), name="changes"),
+    path("suspects", changes.SuspectView.as_view(), name="suspects"),
     path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),
 ]

@@ -23,6 +23,7 @@ from fleet.models import FirmwareBundle, Machine
 from rollouts import roles, services, tasks
 from rollouts.aftermath import aftermath
 from rollouts.api import filters
+from rollouts.api.changes import RosterSerializer
 from rollouts.api.serializers import (
     AcknowledgeSerializer,
     AdvanceSerializer,
@@ -54,6 +55,7 @@ from rollouts.api.serializers import (
 )
 from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
+from rollouts.roster import roster_changes
 from rollouts.services.risk import residual_risk
 
 
@@ -114,6 +116,12 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
     def aftermath(self, request: Request, pk: str) -> Response:
         """Halted, now what: every machine by physical state, with the safe next action."""
         return Response(AftermathSerializer(aftermath(self.get_object())).data)
+
+    @extend_schema(responses=RosterSerializer)
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def roster(self, request: Request, pk: str) -> Response:
+        """How the fleet has changed under the rollout; nobody leaves a denominator for it."""
+        return Response(RosterSerializer(roster_changes(self.get_object())).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filterset_class=None, pagination_class=None)
