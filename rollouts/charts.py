@@ -14,6 +14,33 @@ _WITHOUT_LIMITS = (Metric.NOVEL_SIGNATURES, Metric.INSTALL, Metric.LOST_WORK)
 _BEYOND = 1.8  # how far past its margin a drawing reaches
 
 
+def with_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a stored document with the times read that its `…_at` fields tell.
+
+    Examples
+    --------
+    >>> with_times({"starts_at": "2026-03-02T12:00:00+00:00", "wave": 1})["starts_at"].hour
+    12
+    """
+    return {
+        key: datetime.fromisoformat(value) if key.endswith("_at") and value else value
+        for key, value in row.items()
+    }
+
+
+def spark(row: Mapping[str, Any], *, height: int = 20) -> dict[str, Any]:
+    """Return a pool's loss with the heights of its drawing, the highest of them `height`.
+
+    Examples
+    --------
+    >>> spark({"series": [0, 2, 4], "share": 0.125})["heights"]
+    [0.0, 10.0, 20.0]
+    """
+    most = max([*row["series"], 1])
+    heights = [round(height * value / most, 1) for value in row["series"]]
+    return {**row, "heights": heights, "percent": round(100 * (row["share"] or 0.0), 1)}
+
+
 @dataclass(frozen=True)
 class Bar:
     """An interval with its estimate on a scale that shows no effect, tolerance and margin.

@@ -13,6 +13,8 @@ from rollouts.models import Attempt, Order, Rollout
 PAST_VERDICT = frozenset({Order.Kind.OVERRIDE, Order.Kind.SKIP_WAVE})
 #: Orders that carry no words.
 PLAIN = frozenset({Order.Kind.SUBMIT, Order.Kind.START})
+#: Orders that are bound to the plan that was seen.
+BOUND = frozenset({Order.Kind.SUBMIT, Order.Kind.APPROVE})
 #: Orders about machines that are named.
 ABOUT_MACHINES = frozenset({Order.Kind.RETRY, Order.Kind.EXCLUDE})
 
@@ -29,6 +31,7 @@ class OrderForm(forms.Form):
     )
     signatures = forms.CharField(label=_("Signatures, separated by commas"), max_length=2000)
     machines = forms.CharField(label=_("Machines, separated by commas"), max_length=20000)
+    digest = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
     by = forms.ModelChoiceField(label=_("The newer rollout"), queryset=Rollout.objects.none())
 
     def __init__(
@@ -47,6 +50,8 @@ class OrderForm(forms.Form):
             del self.fields["signatures"]
         if kind not in ABOUT_MACHINES:
             del self.fields["machines"]
+        if kind not in BOUND:
+            del self.fields["digest"]
         if kind is not Order.Kind.SUPERSEDE:
             del self.fields["by"]
         elif rollout is not None:

@@ -34,6 +34,7 @@ from rollouts.models import (
     Evaluation,
     Membership,
     Order,
+    Preview,
     Reminder,
     Rollout,
     Transition,
@@ -124,6 +125,32 @@ def _cause(moves: QuerySet[Transition]) -> Decision | Order | None:
 def waves_of(rollout: Rollout) -> QuerySet[Wave]:
     """Return the waves in order."""
     return rollout.waves.order_by("number")
+
+
+def preview_of(rollout: Rollout) -> Preview | None:
+    """Return the preview that counts: the newest of a draft, the promised one of a plan."""
+    seen = rollout.previews.defer("members")
+    if rollout.plan_digest and rollout.status != Status.DRAFT:
+        return seen.filter(digest=rollout.plan_digest).first()
+    return seen.first()
+
+
+def digest_to_order(rollout: Rollout) -> str:
+    """Return the digest that an order binds itself to: of the last preview, or of the plan."""
+    seen = preview_of(rollout)
+    return rollout.plan_digest if rollout.status != Status.DRAFT else seen.digest if seen else ""
+
+
+def shown_forecast(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a preview's forecast as `forecast_of` gives that of a submitted rollout."""
+    return [
+        {
+            **word,
+            "guardrails": [{"name": name, **row} for name, row in word["guardrails"].items()],
+        }
+        for word in summary.get("forecast", ())
+        if word.get("guardrails")
+    ]
 
 
 def forecast_of(rollout: Rollout) -> list[dict[str, Any]]:

@@ -34,10 +34,12 @@ from rollouts.analysis.policy import Guardrail
 from rollouts.changes import changed_since
 from rollouts.contamination import contaminations
 from rollouts.errors import UnknownSignature
+from rollouts.errors import OrderRefused
 from rollouts.explain import explain
 from rollouts.forms import ChangesForm, OrderForm, ReasonForm, TriageForm
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
+from rollouts.services.risk import residual_risk
 from rollouts.roster import roster_changes
 from rollouts.suspects import line_up
 
@@ -195,6 +197,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "parts": parts,
         "plan": plan,
         "forecast": selectors.forecast_of(rollout),
+        "risk": residual_risk(rollout) if rollout.status == Status.AWAITING_APPROVAL else None,
     }
     return page(request, "rollouts/detail.html", context)
 
@@ -212,6 +215,44 @@ def now_what(request: HttpRequest, pk: int) -> HttpResponse:
         "most": aftermath.MOST_NAMED,
     }
     return page(request, "rollouts/aftermath.html", context)
+
+
+@require_safe
+@operators_page
+def plan(request: HttpRequest, pk: int) -> HttpResponse:
+    """What a draft would do, as its last preview saw it; of a submitted plan, what it promised."""
+    rollout = get_rollout(pk)
+    seen = selectors.preview_of(rollout)
+    summary = seen.summary if seen else {}
+    is_draft = rollout.status == Status.DRAFT
+    context = {
+        "title": rollout.name,
+        "rollout": rollout,
+        "seen": seen,
+        "plan": summary,
+        "waves": [charts.with_times(wave) for wave in summary.get("waves", ())],
+        "calendar": [
+            {**wave, "lines": [charts.with_times(line) for line in wave["lines"]]}
+            for wave in summary.get("calendar", {}).get("waves", ())
+        ],
+        "capacity": [charts.spark(charts.with_times(row)) for row in summary.get("capacity", ())],
+        "forecast": selectors.shown_forecast(summary),
+        "may_preview": is_draft and request.user.has_perm(roles.OPERATE),
+        "may_submit": is_draft and roles.may_order(request.user, Order.Kind.SUBMIT, rollout),
+    }
+    return page(request, "rollouts/plan.html", context)
+
+
+@require_POST
+@login_required
+@permission_required(roles.OPERATE, raise_exception=True)
+def preview(request: HttpRequest, pk: int) -> HttpResponse:
+    """Draw a draft over the fleet as it stands, and show it."""
+    rollout = get_rollout(pk)
+    if rollout.status != Status.DRAFT:
+        raise OrderRefused([f"only a draft is previewed anew, {rollout} is {rollout.status}"])
+    services.preview(rollout, now=clock.now())
+    return redirect("rollouts:plan", pk=pk)
 
 
 def for_polling(view: View) -> View:
@@ -279,10 +320,15 @@ def orders(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
     """The orders that this person may give now."""
     possible = list(offers.possible_orders(rollout))
     offered = [kind for kind in possible if offers.may_give(request.user, kind, rollout)]
+    digest = selectors.digest_to_order(rollout)
     return {
         "may_halt": Order.Kind.HALT in offered,
         "offers": [
-            {"kind": kind, "label": LABELS[kind], "form": OrderForm({}, kind=kind, rollout=rollout)}
+            {
+                "kind": kind,
+                "label": LABELS[kind],
+                "form": OrderForm({"digest": digest}, kind=kind, rollout=rollout),
+            }
             for kind in offered
             if kind is not Order.Kind.HALT
         ],
