@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
-from fleet.errors import StaleMachine
+from fleet.errors import IllegalTransition, StaleMachine
 from rollouts import headroom
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import WAITING, AttemptStatus, Status
@@ -132,9 +132,7 @@ def start_waiting(block: Block, *, now: datetime) -> int:
     """
     total = 0
     while started := _start_some(block, now=now):
-        total += started
-        if started < _MOST_UNDER_ONE_LOCK:
-            break
+        total += started  # and look behind them: what they filled up is passed over now
     return total
 
 
@@ -197,7 +195,7 @@ def _start_together(group: list[Attempt], *, rollout: Rollout, now: datetime) ->
         with transaction.atomic():
             for attempt in group:
                 _start(attempt, rollout=rollout, now=now)
-    except (IntegrityError, StaleMachine, StaleRollout):
+    except (IntegrityError, IllegalTransition, StaleMachine, StaleRollout):
         return 0  # the rows say what is next
     return len(group)
 

@@ -40,17 +40,22 @@ def started(
     machines: int = 40,
     kinds: tuple[str, ...] = ("bmc",),
     author: AbstractBaseUser | None = None,
+    bundle: FirmwareBundle | None = None,
+    per_rack: int | None = None,
     **changes: Any,
 ) -> Rollout:
     """A running rollout over new machines, written and approved by two people."""
     names = [f"r{number:04}" for number in range(machines)]
     versions = dict.fromkeys(kinds, OLD)
-    make_machines(machines, names=names, versions=versions)
+    made = make_machines(machines, names=names, versions=versions)
+    for number, machine in enumerate(made if per_rack else ()):
+        machine.rack = f"r{number // (per_rack or 1)}"
+        machine.save(update_fields=["rack"])
     fake_fleet.add(names, **versions)
     author = author or make_user()
     rollout = services.create_draft(
         name="update",
-        bundle=bundle_of(*kinds),
+        bundle=bundle or bundle_of(*kinds),
         selector="platform=dgx-h100",
         document={"mode": "automatic", **document(**changes)},
         author=author,
