@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 
@@ -27,15 +27,20 @@ from rollouts.analysis.errors import (
 
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint64]
 
 ENUMERATION_LIMIT = 20_000
 CHUNK_BYTES = 1 << 25
 """Bytes of one unpacked chunk of assignments while drawing (one byte per unit and path)."""
-PRODUCT_BYTES = 1 << 26
-"""Bytes of one chunk of assignments in float64 while summing."""
+BLOCK_BYTES = 1 << 19
+SLAB_UNITS = 1 << 10
+"""Summing goes through blocks of so many bytes in float64 and units, which stay in a core's cache:
+unpacked at once, the assignments would be written to memory and read from it 64 times as large."""
 EXACT_FLOAT_LIMIT = 1 << 53
+REMEMBERED_COLUMNS = 64
+"""A run of more columns is a replay; a live look has a few per guardrail."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
@@ -129,13 +134,14 @@ class Labels:
     """The observed assignment (row 0) and its re-assignments, one bit per unit.
 
     Memory: `paths * ceil(units / 8)` bytes (38 MB for 15,156 units and 20,000
-    paths), while drawing one chunk of `CHUNK_BYTES` more, while summing one of
-    `PRODUCT_BYTES` and its bytes.
+    paths), while drawing one chunk of `CHUNK_BYTES` more.
     """
 
     packed: ByteArray
     units: int
     is_enumerated: bool
+    _known: dict[bytes, IntArray] = field(default_factory=dict, repr=False)
+    """Sums of the last call's columns, so that a look does not repeat what has not changed."""
 
     @classmethod
     def draw(cls, design: Design, *, seed: int, resamples: int) -> Labels:
@@ -220,15 +226,38 @@ class Labels:
         [5, 7, 9]
         """
         scores = _exact_columns(columns, units=self.units)
-        out = np.empty((self.paths, scores.shape[1]), dtype=np.int64)
-        for start, stop in self._chunks():
-            out[start:stop] = self.rows(start, stop).astype(np.float64) @ scores
-        return out[:, 0] if columns.ndim == 1 else out
+        keys = [hashlib.blake2b(column.tobytes()).digest() for column in scores.T]
+        known = self._known.copy()
+        new = [i for i, key in enumerate(keys) if key not in known and key not in keys[:i]]
+        fresh = self._products(np.ascontiguousarray(scores[:, new]))
+        known.update((keys[place], fresh[:, i].astype(np.int64)) for i, place in enumerate(new))
+        # Columns lie together in memory: each is used by itself.
+        sums = np.empty((len(keys), self.paths), dtype=np.int64)
+        for place, key in enumerate(keys):
+            sums[place] = known[key]
+        sums.setflags(write=False)
+        self._known.clear()
+        if len(keys) <= REMEMBERED_COLUMNS:
+            self._known.update((key, sums[place]) for place, key in enumerate(keys))
+        return sums[0] if columns.ndim == 1 else sums.T
 
-    def _chunks(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, PRODUCT_BYTES // (8 * self.units))
-        for start in range(0, self.paths, rows):
-            yield start, min(start + rows, self.paths)
+    def _products(self, scores: FloatArray) -> FloatArray:
+        """Scores summed over every path's canaries, block by block."""
+        out = np.zeros((self.paths, scores.shape[1]))
+        rows = BLOCK_BYTES // (8 * SLAB_UNITS)
+        block = np.empty((rows, SLAB_UNITS))
+        for first, last in _slices(self.units, SLAB_UNITS):
+            part, bits = scores[first:last], self.packed[:, first // 8 : -(-last // 8)]
+            for start, stop in _slices(self.paths, rows):
+                unpacked = block[: stop - start, : last - first]
+                unpacked[:] = np.unpackbits(bits[start:stop], axis=1, count=last - first)
+                out[start:stop] += unpacked @ part
+        return out
+
+
+def _slices(size: int, step: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, size, step):
+        yield start, min(start + step, size)
 
 
 def _exact_columns(columns: IntArray, *, units: int) -> npt.NDArray[np.float64]:

@@ -175,7 +175,8 @@ def test_seed_and_design_name_the_draw():
 
 
 def test_sums_are_those_of_python_integers(monkeypatch):
-    monkeypatch.setattr(module, "PRODUCT_BYTES", 8 * 60 * 17)
+    monkeypatch.setattr(module, "SLAB_UNITS", 16)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 16 * 17)
     labels = Labels.draw(design_of((40, 11), (20, 5)), seed=2, resamples=100)
     columns = np.random.default_rng(0).integers(-(2**44), 2**44, (60, 3))
 
@@ -185,6 +186,31 @@ def test_sums_are_those_of_python_integers(monkeypatch):
     assert sums.dtype == np.int64
     assert sums.tolist() == [[sum(columns[row, j].tolist()) for j in range(3)] for row in rows]
     assert (labels.sums(columns[:, 1]) == sums[:, 1]).all()
+
+
+def test_what_has_not_changed_since_the_last_call_is_not_summed_again(monkeypatch):
+    labels = Labels.draw(design_of((40, 11), (20, 5)), seed=2, resamples=100)
+    first, second, third = np.random.default_rng(0).integers(-50, 50, (3, 60))
+    before = labels.sums(np.stack([first, second], axis=1))
+    summed = []
+    products = Labels._products
+    monkeypatch.setattr(
+        Labels, "_products", lambda self, s: summed.append(s.shape[1]) or products(self, s)
+    )
+
+    after = labels.sums(np.stack([third, second, third, first], axis=1))
+
+    assert summed == [1]
+    assert (after[:, [3, 1]] == before).all()
+    assert (after[:, 0] == labels.sums(third)).all()
+    assert (after[:, 2] == after[:, 0]).all()
+
+
+def test_sums_are_not_to_be_written_over():
+    labels = Labels.draw(design_of((4, 1)), seed=2, resamples=5)
+
+    with pytest.raises(ValueError, match="read-only"):
+        labels.sums(np.arange(4))[0] = 7
 
 
 def test_sums_that_float64_cannot_hold_are_refused():
