@@ -23,8 +23,8 @@ from fleet import services as fleet
 from fleet.adapters import Occupancy, Phase, Progress, Reading, Report, Step
 from fleet.lifecycle import State
 from fleet.models import FirmwareBundle
-from rollouts import planning
-from rollouts.lifecycle import WAITING, AttemptStatus, Status
+from rollouts import headroom, planning
+from rollouts.lifecycle import AttemptStatus, Status
 from rollouts.models import Assignment, Attempt, Rollout
 from rollouts.services import doors, readback
 from rollouts.services.records import lock, minutes_of, move_attempt
@@ -59,11 +59,10 @@ def drain(attempt: Attempt, now: datetime) -> bool:
     if attempt.drained_at is None:
         Attempt.objects.filter(pk=attempt.pk, status=attempt.status).update(drained_at=now)
         attempt.drained_at = now
-    if not _is_domain_drained(attempt):
+    if late := headroom.domain_objection(attempt):
         if not is_overdue(attempt, now):
-            return wait(attempt, now, detail="idle; others of its activation domain are not yet")
-        detail = "its activation domain was not idle before the deadline"
-        return return_untouched(attempt, now, detail=detail)
+            return wait(attempt, now, detail=f"idle; of its activation domain {late}")
+        return return_untouched(attempt, now, detail=f"of its activation domain {late}")
     readings = doors.read_versions(attempt, now=now)
     if not readings:
         if not is_overdue(attempt, now):
@@ -73,29 +72,10 @@ def drain(attempt: Attempt, now: datetime) -> bool:
         # Flashed again it would be no evidence of an install, and a risk for nothing.
         detail = "it runs the intended versions already"
         return return_untouched(attempt, now, detail=detail, is_over=True)
+    gate = headroom.may_write(attempt, now=now)
+    if not gate.is_open:
+        return return_untouched(attempt, now, detail=gate.reason, not_before=gate.opens_at)
     return _begin_staging(attempt, readings, _snapshot(attempt, now), now)
-
-
-#: The field of a machine that says which activation domain of that kind it stands in.
-_DOMAINS = {"chassis": "chassis", "rack": "rack", "power_shelf": "power_domain"}
-
-
-def _is_domain_drained(attempt: Attempt) -> bool:
-    """Tell whether all of the rollout's machines that activate together are idle.
-
-    One that has failed or was called off is waited for no more: the others go on without it.
-    """
-    for kind in {target.get("domain", "host") for target in _targets(attempt)} & set(_DOMAINS):
-        place = getattr(attempt.machine, _DOMAINS[kind])
-        others = Attempt.objects.filter(
-            wave=attempt.wave,
-            status__in=WAITING | {AttemptStatus.DRAINING},
-            drained_at=None,
-            **{f"machine__{_DOMAINS[kind]}": place},
-        )
-        if place and others.exclude(pk=attempt.pk).exists():
-            return False
-    return True
 
 
 def _wait_for_work(attempt: Attempt, occupancy: Occupancy, now: datetime) -> bool:
@@ -106,7 +86,9 @@ def _wait_for_work(attempt: Attempt, occupancy: Occupancy, now: datetime) -> boo
     """
     until = occupancy.until
     if until is not None and attempt.deadline_at is not None and until > attempt.deadline_at:
-        return return_untouched(attempt, now, detail=_work(occupancy), until=until)
+        # Drained before the work ends, so that no other work takes its place.
+        again = until - minutes_of(attempt.rollout, "drain_timeout_minutes") / 2
+        return return_untouched(attempt, now, detail=_work(occupancy), not_before=again)
     if is_overdue(attempt, now):
         detail = f"its work did not end before the deadline: {_work(occupancy)}"
         return return_untouched(attempt, now, detail=detail)
@@ -629,16 +611,16 @@ def return_untouched(
     *,
     detail: str,
     is_over: bool = False,
-    until: datetime | None = None,
+    not_before: datetime | None = None,
 ) -> bool:
     """Give a drained machine back: nothing was activated on it; its release is due at once.
 
-    With a forecast (`until`) it waits for that, however long its drains have taken together.
+    With a forecast (`not_before`) it waits for that, however long its drains took together.
     """
     rollout = lock(attempt.rollout, *Status)
-    drain_time = minutes_of(attempt.rollout, "drain_timeout_minutes")
-    give_up_at = (attempt.started_at or attempt.created_at) + 2 * drain_time
-    if until is not None:
+    patience = 2 * minutes_of(attempt.rollout, "drain_timeout_minutes")
+    give_up_at = (attempt.started_at or attempt.created_at) + patience
+    if not_before is not None:
         give_up_at = max(attempt.created_at + _LONGEST_DEFERRAL, give_up_at)
     is_over = is_over or now >= give_up_at or not _may_come_back(attempt, rollout)
     move_attempt(
@@ -648,8 +630,7 @@ def return_untouched(
         detail=f"{detail}{_staged_only(attempt)}",
         due_at=now,
         drained_at=None,
-        # Drained before the work ends, so that no other work takes its place.
-        forecast_at=max(until - drain_time / 2, now) if until and not is_over else None,
+        forecast_at=None if is_over else not_before,
         deadline_at=give_up_at,
         finished_at=now if is_over else None,
     )

@@ -382,7 +382,7 @@ def test_an_order_that_comes_while_a_worker_holds_the_rollout_is_not_forgotten(
 
     def order_comes_in(given: Rollout, *, now):
         at = following(given, now=now)
-        services.orders._wake(given, now)
+        services.orders.wake(given, now)
         return at
 
     monkeypatch.setattr(pipeline, "next_due", order_comes_in)
