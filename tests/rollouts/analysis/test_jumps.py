@@ -279,3 +279,34 @@ def test_far_units_are_controls_that_count():
     )
 
     assert jump == Jump(4.0, 4.0, far=4.0, far_units=19)
+
+
+@pytest.mark.statistical
+def test_a_sound_fleet_whose_jobs_drift_is_seldom_suspected():
+    # 64 + 256 machines in 16 jobs: job AR(1) .9 sd 3 %, noise AR(1) .5 sd 3 %, two weeks before,
+    # looked at after a quarter of three days, when the drift has averaged out least.
+    rng = np.random.default_rng(11)
+    job, suspected, draws = np.repeat(np.arange(16), 20), 0, 300
+    is_canary = np.tile(np.arange(20) < 4, 16)
+
+    def mean_of(correlation: float, hours: int, size: int) -> np.ndarray:
+        value, total = rng.standard_normal(size), np.zeros(size)
+        for _ in range(hours):
+            value = correlation * value + math.sqrt(1 - correlation**2) * rng.standard_normal(size)
+            total += value
+        return total / hours
+
+    for _ in range(draws):
+        before, now = (
+            1 + 0.03 * mean_of(0.9, hours, 16)[job] + 0.03 * mean_of(0.5, hours, 320)
+            for hours in (24 * 14, 18)
+        )
+        found = jump_of(
+            lambda units, ratio=now / before: drop_z(ratio[units], tolerance=0.01),
+            present=np.ones(320, np.bool_),
+            is_canary=is_canary,
+            is_near=None,
+        )
+        suspected += found is not None
+
+    assert suspected / draws <= 0.02
