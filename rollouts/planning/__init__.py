@@ -29,7 +29,13 @@ from rollouts.planning.order import (
     recent_fault_class,
 )
 from rollouts.planning.readiness import Image, Readiness, readiness
-from rollouts.planning.refusal import can_reach, cells_of, log_assignments, refuse
+from rollouts.planning.refusal import (
+    can_reach,
+    cells_of,
+    log_assignments,
+    refuse,
+    split_domains,
+)
 from rollouts.planning.waves import WaveSpec, allocate, exact, hold_back_size, wave_sizes
 from rollouts.planning.windows import (
     Freeze,
@@ -87,6 +93,7 @@ __all__ = [
     "readiness",
     "recent_fault_class",
     "refuse",
+    "split_domains",
     "startable",
     "wave_sizes",
     "window_reasons",

@@ -86,6 +86,31 @@ def refuse(
     ]
 
 
+def split_domains(places: Iterable[tuple[str, str]], *, domain: str, unit: str) -> list[str]:
+    """Say which activation domains the plan would start in parts; empty if none.
+
+    `places` pairs the domain's value of each machine with its placement unit. Machines that
+    activate as one have to be of one unit, since the units of a wave are drawn apart.
+
+    Examples
+    --------
+    >>> split_domains([("r1", "n1"), ("r1", "n2"), ("r2", "n3")], domain="rack", unit="machine")
+    ['the bundle activates a whole rack, and unit machine divides rack r1; draw by rack instead']
+    """
+    units: dict[str, set[str]] = {}
+    for value, own in places:
+        units.setdefault(value, set()).add(own)
+    split = sorted(value for value, own in units.items() if len(own) > 1)
+    if not split:
+        return []
+    words = domain.replace("_", " ")
+    named = [f"{words} {value}" if value else f"machines of no known {words}" for value in split]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    divided = f"{', '.join(named[:3])}{more}"
+    wholes = f"the bundle activates a whole {words}"
+    return [f"{wholes}, and unit {unit} divides {divided}; draw by {domain} instead"]
+
+
 def _population_reasons(assignments: Assignments) -> list[str]:
     if not assignments.rows:
         return ["the selector matches no eligible machine"]

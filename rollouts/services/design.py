@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.models import BundleStatus
-from rollouts import planning, policies
+from rollouts import headroom, planning, policies
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.models import Rollout
 from rollouts.services.forecast import wave_alphas
@@ -115,6 +115,7 @@ def reasons_against(
         for conflict in population.conflicts
         if conflict.blocks
     ]
+    reasons += _divided(rollout, population, assignments, unit=policy.unit)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
     return reasons + planning.refuse(
@@ -123,6 +124,18 @@ def reasons_against(
         alphas=judged,
         metrics=[metric.value for metric in Metric],
     )
+
+
+def _divided(
+    rollout: Rollout, population: Population, assignments: planning.Assignments, *, unit: str
+) -> list[str]:
+    """Say which machines that activate as one the draw would treat apart."""
+    domain = headroom.activation_field(rollout)
+    if not domain:
+        return []
+    unit_of = {name: row.unit for row in assignments.rows for name in row.machines}
+    places = ((getattr(m.place, domain), unit_of[m.name]) for m in population.members)
+    return planning.split_domains(places, domain=domain, unit=unit)
 
 
 def _nobody(rollout: Rollout, population: Population) -> str:

@@ -567,6 +567,23 @@ def test_a_window_in_which_no_attempt_can_end_is_refused():
     assert reasons == [f"windows[0]: 119 min {words}"]
 
 
+def test_machines_that_activate_as_one_are_drawn_as_one():
+    machines = [(f"r{n // 4}", f"n{n}") for n in range(20)]
+
+    by_machine = planning.split_domains(machines, domain="rack", unit="machine")
+    by_rack = planning.split_domains(
+        [(rack, rack) for rack, _ in machines], domain="rack", unit="rack"
+    )
+
+    assert by_machine == [
+        (
+            "the bundle activates a whole rack, and unit machine divides rack r0, rack r1, "
+            "rack r2 and 2 more; draw by rack instead"
+        )
+    ]
+    assert by_rack == []
+
+
 # --- the signed plan -------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import pytest
 from fleet import services as fleet
 from fleet.models import FirmwareImage, Machine
 from rollouts import headroom, services
+from rollouts.errors import PlanRefused
 from rollouts.lifecycle import IN_FLIGHT
 from rollouts.models import Attempt, Rollout
 from rollouts.services import starts
@@ -175,15 +176,24 @@ def in_racks(fake_fleet: FakeFleet, **changes: object) -> Rollout:
     """A running rollout whose bundle activates whole racks, over ten racks of four machines."""
     return started(
         fake_fleet,
-        unit="rack",
-        waves=[{"count": 2, "window_hours": 48}],
         per_rack=4,
         bundle=make_bundle(
             images=[make_image("bmc", NEW, activation_domain=FirmwareImage.Domain.RACK)]
         ),
-        guardrails=[{"metric": "install", "halt": False}],
-        **changes,
+        **{
+            "unit": "rack",
+            "waves": [{"count": 2, "window_hours": 48}],
+            "guardrails": [{"metric": "install", "halt": False}],
+            **changes,
+        },
     )
+
+
+def test_a_plan_that_would_divide_a_rack_that_activates_as_one_is_refused(
+    fake_fleet: FakeFleet,
+) -> None:
+    with pytest.raises(PlanRefused, match="unit machine divides rack r0, rack r1"):
+        in_racks(fake_fleet, unit="machine", waves=[{"count": 8, "window_hours": 48}])
 
 
 def racks_in_flight(rollout: Rollout) -> Counter[str]:
