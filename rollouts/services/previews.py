@@ -172,7 +172,7 @@ def _summary(
         "merges": [str(merge) for merge in drawn.merges[:MOST_ROWS]],
         "excluded": _groups(people.excluded),
         "irreversible": _groups(people.irreversible),
-        "conflicts": [asdict(conflict) for conflict in people.conflicts],
+        "conflicts": [{**asdict(one), "kinds": list(one.kinds)} for one in people.conflicts],
         "forecast": [_shown(number, word) for number, word in enumerate(words, start=1)],
         "capacity": calendar.capacity(now),
         "calendar": calendar.summary(now),

@@ -1,0 +1,335 @@
+"""Planning: what a preview shows is what submitting it does, at any size."""
+
+import json
+import random
+import re
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
+from fleet import services as fleet
+from fleet.models import Cordon, Job, Machine
+from rollouts import planning, services
+from rollouts.errors import ApprovalExpired, PlanChanged
+from rollouts.models import Assignment, Order, Preview, Rollout
+from rollouts.services.previews import members_of
+from tests.factories import (
+    NOW,
+    make_bundle,
+    make_image,
+    make_machines,
+    make_reading,
+    make_user,
+)
+from tests.rollouts.plans import NEW, OLD, bundle_of, document
+from tests.rollouts.test_api import client_of, order
+
+pytestmark = pytest.mark.django_db
+
+
+def fleet_of(number: int, *, racks: int = 100, first: int = 0, **fields: Any) -> None:
+    if not first:
+        make_image("bmc", OLD)
+    rows = [
+        {
+            "name": f"n{index:05}",
+            "platform": "dgx-h100",
+            "rack": f"r{index % racks}",
+            "pool": "train",
+            "components": [{"kind": "bmc", "version": OLD}],
+            **fields,
+        }
+        for index in range(first, first + number)
+    ]
+    fleet.register_platform("dgx-h100")
+    fleet.register_machines(rows, now=NOW, vouched_by="tests")
+
+
+def four_waves(**changes: Any) -> Rollout:
+    """1 % / 9 % / 30 % / rest, at most two of a rack at once, nobody held back at the end."""
+    waves = [{"share": 0.01}, {"share": 0.09}, {"share": 0.30}, {"rest": True}]
+    return services.create_draft(
+        name="bmc 2",
+        bundle=bundle_of("bmc"),
+        selector="platform=dgx-h100",
+        document=document(
+            waves=[{**wave, "window_hours": 48} for wave in waves],
+            caps={"per_rack": 2, "max_unavailable_share": None},
+            hold_back=0.1,
+            **changes,
+        ),
+        author=make_user(),
+        now=NOW,
+        seed=7,
+    )
+
+
+def page_digest(rollout: Rollout) -> str:
+    """Preview on the page, and read the digest that its form would submit."""
+    client = Client()
+    client.force_login(make_user(is_superuser=True, is_staff=True))
+    shown = client.post(reverse("rollouts:preview", args=[rollout.pk]), follow=True)
+    found = re.search(r'name="digest" value="([0-9a-f]{64})"', shown.content.decode())
+    assert found, shown.content.decode()
+    return found[1]
+
+
+def command_digest(rollout: Rollout) -> str:
+    out = StringIO()
+    call_command("preview", rollout.name, "--json", stdout=out)
+    return str(json.loads(out.getvalue())["digest"])
+
+
+# --- S10: the preview and the saved rollout ------------------------------------------------------
+
+
+def test_page_api_and_command_preview_under_one_digest_and_submitting_it_saves_exactly_that():
+    fleet_of(1000)
+    rollout = four_waves()
+    operator = client_of("operator")
+
+    by_api = operator.post(f"/api/v1/rollouts/{rollout.pk}/previews").json()
+    digests = {by_api["digest"], page_digest(rollout), command_digest(rollout)}
+    answer = order(operator, rollout, "submit", digest=by_api["digest"])
+
+    assert len(digests) == 1
+    assert answer.status_code == 201, answer.content
+    rollout.refresh_from_db()
+    assert rollout.plan_digest == by_api["digest"]
+    sizes = [wave["machines"] for wave in by_api["summary"]["waves"]]
+    assert sizes == [9, 81, 270, 540, 100]
+    assert sizes == list(rollout.waves.order_by("number").values_list("size", flat=True))
+    promised = {
+        (row["machine"], row["stratum"], row["position"], row["wave"])
+        for row in members_of(rollout.previews.get())
+    }
+    assert promised == set(
+        rollout.assignments.values_list("machine_name", "stratum", "position", "planned_wave")
+    )
+
+
+def test_a_fleet_that_changed_since_the_preview_is_told_by_name_and_nothing_is_saved():
+    fleet_of(1000)
+    rollout = four_waves()
+    operator = client_of("operator")
+    digest = operator.post(f"/api/v1/rollouts/{rollout.pk}/previews").json()["digest"]
+    fleet_of(3, first=1000)
+    Machine.objects.filter(name="n00004").update(state="diagnosing", may_take_work=False)
+
+    answer = order(operator, rollout, "submit", digest=digest)
+
+    assert answer.status_code == 409
+    told = answer.json()
+    assert told["code"] == "plan_changed"
+    assert told["detail"].startswith("fleet changed: 3 added, 1 left")
+    named = [error["reason"] for error in told["errors"]]
+    assert named[:4] == [
+        "added: n01000",
+        "added: n01001",
+        "added: n01002",
+        "left: n00004 (not in service: diagnosing)",
+    ]
+    rollout.refresh_from_db()
+    assert (rollout.status, rollout.assignments.count()) == ("draft", 0)
+
+
+def test_a_draft_that_was_previewed_is_not_submitted_as_something_else_without_its_digest():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+    services.preview(rollout, now=NOW)
+    make_machines(1, versions={"bmc": OLD})
+
+    with pytest.raises(PlanChanged, match="1 added, 0 left"):
+        services.submit(rollout, actor=rollout.author, now=NOW)
+
+
+def test_a_digest_that_no_preview_had_is_refused():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+
+    with pytest.raises(PlanChanged, match="no preview of bmc 2 has the digest 'ffff'"):
+        services.submit(rollout, actor=rollout.author, now=NOW, digest="ffff")
+
+
+def test_who_joins_moves_nobody_past_anybody_else():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+    before = [row["machine"] for row in members_of(services.preview(rollout, now=NOW))]
+    joined = {machine.name for machine in make_machines(10, versions={"bmc": OLD})}
+
+    after = [row["machine"] for row in members_of(services.preview(rollout, now=NOW))]
+
+    assert [name for name in after if name not in joined] == before
+    assert Preview.objects.filter(rollout=rollout).count() == 2
+
+
+# --- who is left out, and what it costs ----------------------------------------------------------
+
+
+def test_a_preview_says_of_everybody_selected_who_is_left_out_and_why():
+    make_image("bmc", OLD)
+    make_machines(30, versions={"bmc": OLD})
+    busy, cordoned, new, odd = make_machines(
+        4, names=["busy", "cordoned", "new", "odd"], versions={"bmc": OLD}
+    )
+    Machine.objects.filter(pk=busy.pk).update(state="repairing", may_take_work=False)
+    Cordon.objects.create(machine=cordoned, owner="ops", reason="noisy fan", since=NOW)
+    fleet.record_readings(new, [make_reading(version=NEW)], now=NOW)
+    fleet.record_readings(odd, [make_reading(version="A7")], now=NOW)
+    rollout = four_waves()
+
+    left_out = {
+        tuple(group["first"]): group["reason"]
+        for group in services.preview(rollout, now=NOW).summary["excluded"]
+    }
+
+    assert left_out == {
+        ("busy",): "not in service: repairing",
+        ("cordoned",): "cordoned by ops",
+        ("new",): "runs the bundle already",
+        ("odd",): "blocked: version can't be ordered: bmc A7 against 2.0 (dotted)",
+    }
+
+
+def test_machines_that_cannot_go_back_are_named_before_and_kept_with_the_assignment():
+    make_machines(40, versions={"bmc": OLD})  # no image of the old version is kept
+    rollout = four_waves()
+
+    shown = services.preview(rollout, now=NOW).summary["irreversible"]
+    services.submit(rollout, actor=rollout.author, now=NOW)
+
+    (group,) = shown
+    assert group["count"] == 40
+    assert group["reason"] == "no image of bmc 1.0 is kept to go back to"
+    kept = Assignment.objects.filter(rollout=rollout).values_list("irreversible", flat=True)
+    assert set(kept) == {group["reason"]}
+
+
+def test_the_drain_calendar_waits_for_jobs_to_end_and_says_whose_they_are():
+    fleet_of(39, racks=39)
+    fleet_of(1, first=39, job="train-7")
+    Job.objects.create(
+        name="train-7", owner="vision", expected_end=NOW + timedelta(hours=30), seen_at=NOW
+    )
+    rollout = four_waves()
+
+    summary = services.preview(rollout, now=NOW).summary
+
+    assert summary["calendar"]["owners"] == [
+        {"owner": "vision", "jobs": 1, "machines": 1, "machine_hours": 1.5}
+    ]
+    assert summary["calendar"]["machine_hours"] == 60.0  # 40 machines, 60 + 30 minutes each
+    lines = [line for wave in summary["calendar"]["waves"] for line in wave["lines"]]
+    (waiting,) = [line for line in lines if line["job"]]
+    assert waiting["starts_at"] >= (NOW + timedelta(hours=30)).isoformat()
+    (pool,) = summary["capacity"]
+    assert (pool["pool"], pool["machines"], pool["machine_hours"]) == ("train", 40, 60.0)
+
+
+@pytest.mark.parametrize(("kind", "blocks"), [("bmc", True), ("nic", False)])
+def test_another_rollout_is_in_the_way_only_where_it_writes_the_same_parts(kind: str, blocks: bool):
+    make_machines(40, versions={"bmc": OLD, "nic": OLD})
+    first = four_waves()
+    services.submit(first, actor=first.author, now=NOW)
+    second = services.create_draft(
+        name="second",
+        bundle=make_bundle(images=[make_image(kind, "3.0")]),
+        selector="platform=dgx-h100",
+        document=document(),
+        author=make_user(),
+        now=NOW,
+    )
+
+    summary = services.preview(second, now=NOW).summary
+
+    (conflict,) = summary["conflicts"]
+    assert (conflict["rollout"], conflict["kinds"], conflict["blocks"]) == (
+        "bmc 2",
+        ["bmc"],
+        blocks,
+    )
+    assert conflict["machines"]["count"] == 40
+    assert any("in rollout 'bmc 2' already" in why for why in summary["refusals"]) is blocks
+
+
+# --- approval ------------------------------------------------------------------------------------
+
+
+def test_an_approval_signs_the_risk_in_words_under_the_digest_that_was_seen():
+    make_machines(200, versions={"bmc": OLD})
+    rollout = four_waves(guardrails=[{"metric": "faults", "margin_ratio": 2.0}])
+    services.submit(rollout, actor=rollout.author, now=NOW)
+    approver = client_of("approver")
+
+    stale = order(approver, rollout, "approve", digest="0" * 64)
+    without = order(approver, rollout, "approve")
+    answer = order(approver, rollout, "approve", digest=rollout.plan_digest)
+
+    assert (stale.status_code, stale.json()["code"]) == (409, "plan_changed")
+    assert without.status_code == 400
+    assert answer.status_code == 201, answer.content
+    signed = Order.objects.get(kind="approve").parameters
+    assert signed["plan_digest"] == rollout.plan_digest == signed["risk"]["plan_digest"]
+    assert signed["risk"]["on_halt"]["succeeded"] == "leave"
+    assert [wave["number"] for wave in signed["risk"]["waves"]] == [1, 2, 3, 4]
+    assert (
+        "faults: can rule out nothing; the margin is × 2.0" in signed["risk"]["waves"][0]["words"]
+    )
+
+
+def test_an_approval_expires_and_is_asked_for_anew():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves(approval_days=2)
+    services.submit(rollout, actor=rollout.author, now=NOW)
+    services.approve(rollout, actor=make_user(), now=NOW)
+    later = NOW + timedelta(days=2)
+
+    with pytest.raises(ApprovalExpired, match="expired 2026-03-04 12:00 UTC"):
+        services.start(rollout, actor=rollout.author, now=later)
+    expired = [services.expire_approvals(now=at) for at in (later - timedelta(hours=1), later)]
+
+    rollout.refresh_from_db()
+    assert expired == [0, 1]
+    assert (rollout.status, rollout.approver) == ("awaiting_approval", None)
+    services.approve(rollout, actor=make_user(), now=later)
+    services.start(rollout, actor=rollout.author, now=later)
+    assert rollout.status == "running"
+
+
+# --- S14: percentages that round to nothing or to everything -------------------------------------
+
+
+def test_waves_of_any_population_up_to_two_thousand_add_up_and_leave_nobody_twice():
+    draw = random.Random(14)
+    for population in range(1, 2001):
+        cuts = sorted(round(draw.random(), 3) for _ in range(draw.randint(0, 4)))
+        shares = [b - a for a, b in zip([0, *cuts], [*cuts, 1], strict=True)]
+        specs = [planning.WaveSpec(share=round(share, 3)) for share in shares if share > 0]
+
+        sizes = planning.wave_sizes(population, specs, hold_back=0.0)
+
+        assert sum(sizes) == population, (population, shares)
+        assert all(
+            abs(size - population * planning.exact(spec.share)) < 1
+            for size, spec in zip(sizes, specs, strict=True)
+        )
+
+
+def test_a_wave_that_rounding_leaves_empty_is_shown_as_empty():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+
+    waves = services.preview(rollout, now=NOW).summary["waves"]
+
+    assert [(wave["machines"], wave["is_empty"]) for wave in waves] == [
+        (1, False),
+        (3, False),
+        (11, False),
+        (21, False),
+        (4, False),
+    ]
