@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from django.db import connection, models
 
-BATCH_ROWS = 5000
+#: Rows of one statement. PostgreSQL takes any number as arrays; SQLite's rows are held twice.
+BATCH_ROWS = {"postgresql": 250_000}
+FEWEST_ROWS = 5000
 
 
 def insert_new(
-    model: type[models.Model], columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> int:
     """Insert the rows that no unique constraint of the table holds yet; return how many were new.
 
@@ -22,10 +24,25 @@ def insert_new(
     """
     fields = [_field(model, column) for column in columns]
     write = _insert_arrays if connection.vendor == "postgresql" else _insert_many
-    return sum(write(model, fields, batch) for batch in batches(rows, size=BATCH_ROWS))
+    size = BATCH_ROWS.get(connection.vendor, FEWEST_ROWS)
+    return sum(write(model, fields, batch) for batch in batches(rows, size=size))
 
 
-def batches(items: Sequence[Any], *, size: int) -> Iterator[list[Any]]:
+def insert_filled(
+    model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> int:
+    """Insert rows like `insert_new`; fields that are not named get the model's defaults."""
+    left = [
+        field
+        for field in model._meta.concrete_fields
+        if not field.primary_key and field.attname not in columns
+    ]
+    fixed = tuple(field.get_default() for field in left)
+    names = (*columns, *(field.attname for field in left))
+    return insert_new(model, names, ((*row, *fixed) for row in rows))
+
+
+def batches(items: Iterable[Any], *, size: int) -> Iterator[list[Any]]:
     """Cut a sequence into lists of at most `size`."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):

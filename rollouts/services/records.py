@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from fleet.bulk import insert_filled
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import (
     WAVE_MOVES_WHILE,
@@ -202,20 +203,11 @@ def move_attempts(
         check_attempt_move(AttemptStatus(old), new)
     if attempts.update(status=new, detail=detail[:300], **fields) != len(rows):
         raise StaleRollout("some of the attempts were moved by somebody else")
-    at = timezone.now()
-    AttemptEvent.objects.bulk_create(
-        [
-            AttemptEvent(
-                attempt_id=pk,
-                old_status=old,
-                new_status=new,
-                detail=detail[:300],
-                at=now,
-                recorded_at=at,
-            )
-            for pk, old in rows.items()
-        ],
-        batch_size=1000,
+    fixed = (new.value, detail[:300], now, timezone.now())
+    insert_filled(
+        AttemptEvent,
+        ("new_status", "detail", "at", "recorded_at", "attempt_id", "old_status"),
+        ((*fixed, pk, old) for pk, old in rows.items()),
     )
     return len(rows)
 

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
+from fleet.bulk import insert_filled
 from fleet.errors import IllegalTransition, StaleMachine
 from rollouts import headroom
 from rollouts.errors import StaleRollout
@@ -82,40 +83,41 @@ def _create(
     now: datetime,
 ) -> int:
     """Create an attempt of that number, with its action, for each machine id."""
-    created = Attempt.objects.bulk_create(
-        [
-            Attempt(
-                rollout=rollout,
-                wave=block.wave,
-                block=block,
-                machine_id=machine,
-                number=number,
-                epoch=rollout.epoch,
-                targets=images,
-                created_at=now,
-                deadline_at=now + minutes_of(rollout, "drain_timeout_minutes"),
-            )
-            for machine, (number, images) in wanted.items()
-        ],
-        batch_size=500,
+    deadline = now + minutes_of(rollout, "drain_timeout_minutes")
+    alike = (rollout.pk, block.wave_id, block.pk, rollout.epoch, now, deadline)
+    created = insert_filled(
+        Attempt,
+        (
+            *("rollout_id", "wave_id", "block_id", "epoch", "created_at", "deadline_at"),
+            *("machine_id", "number", "targets"),
+        ),
+        ((*alike, machine, number, images) for machine, (number, images) in wanted.items()),
     )
-    Action.objects.bulk_create(
-        [
-            Action(
-                rollout=rollout,
-                machine_id=attempt.machine_id,
-                attempt=attempt,
-                decision=cause if isinstance(cause, Decision) else None,
-                order=cause if isinstance(cause, Order) else None,
-                kind=kind,
-                at=now,
-                recorded_at=timezone.now(),
-            )
-            for attempt in created
-        ],
-        batch_size=500,
+    # In the order of the assignment, which that of the keys keeps.
+    queued = Attempt.objects.filter(block=block, created_at=now, status=AttemptStatus.QUEUED)
+    fixed = (
+        rollout.pk,
+        cause.pk if isinstance(cause, Decision) else None,
+        cause.pk if isinstance(cause, Order) else None,
+        kind.value,
+        now,
+        timezone.now(),
     )
-    return len(created)
+    insert_filled(
+        Action,
+        (
+            *("rollout_id", "decision_id", "order_id", "kind", "at", "recorded_at"),
+            *("attempt_id", "machine_id"),
+        ),
+        (
+            (*fixed, pk, machine)
+            for pk, machine, number in queued.order_by("pk").values_list(
+                "pk", "machine_id", "number"
+            )
+            if wanted.get(machine, (0,))[0] == number
+        ),
+    )
+    return created
 
 
 def start_waiting(block: Block, *, now: datetime) -> int:

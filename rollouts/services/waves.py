@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count
+from typing import NamedTuple
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Max, QuerySet
 
+from fleet.bulk import insert_filled
 from fleet.lifecycle import State
 from fleet.models import Machine
 from rollouts import planning, selectors
@@ -44,14 +46,13 @@ def start_wave(wave: Wave, *, cause: Cause, now: datetime) -> None:
     been treated. An empty wave is skipped and says so.
     """
     lock(wave.rollout, Status.RUNNING)
-    untreated = list(_untreated(wave).order_by("stratum", "position", "machine_name"))
+    untreated = _places(_untreated(wave))
     is_release = wave.kind == Wave.Kind.RELEASE
     canaries = [place for place in untreated if is_release or place.planned_wave == wave.number]
     if not canaries:
         move_wave(wave, WaveTrigger.SKIP, cause=cause, now=now, note="empty", finished_at=now)
         return
-    chosen = {place.pk for place in canaries}
-    controls = [] if is_release else [p for p in untreated if p.pk not in chosen]
+    controls = [] if is_release else [p for p in untreated if p.planned_wave != wave.number]
     blocks = _create_blocks(wave, canaries, controls)
     treated = _untreated(wave)
     if not is_release:
@@ -71,9 +72,21 @@ def _untreated(wave: Wave) -> QuerySet[Assignment]:
     )
 
 
-def _create_blocks(
-    wave: Wave, canaries: list[Assignment], controls: list[Assignment]
-) -> list[Block]:
+class Place(NamedTuple):
+    """Where a machine stands in the drawn order; a row, since there may be very many."""
+
+    machine_id: int
+    unit: str
+    stratum: str
+    planned_wave: int
+
+
+def _places(assignments: QuerySet[Assignment]) -> list[Place]:
+    ordered = assignments.order_by("stratum", "position", "machine_name")
+    return [Place(*row) for row in ordered.values_list(*Place._fields).iterator(chunk_size=10_000)]
+
+
+def _create_blocks(wave: Wave, canaries: list[Place], controls: list[Place]) -> list[Block]:
     dealt = planning.deal_blocks(
         _by_stratum(canaries),
         _by_stratum(controls),
@@ -84,28 +97,22 @@ def _create_blocks(
     numbers = sorted(set(dealt.values()))
     Block.objects.bulk_create([Block(wave=wave, number=number) for number in numbers])
     blocks = {block.number: block for block in wave.blocks.all()}
-    Membership.objects.bulk_create(
-        [
-            Membership(
-                wave=wave,
-                block=blocks[dealt[place.unit]],
-                machine_id=place.machine_id,
-                unit=place.unit,
-                stratum=place.stratum,
-                arm=arm,
-            )
+    insert_filled(
+        Membership,
+        ("wave_id", "block_id", "machine_id", "unit", "stratum", "arm"),
+        (
+            (wave.pk, blocks[dealt[place.unit]].pk, place.machine_id, place.unit, place.stratum, arm)
             for arm, places in (
-                (Membership.Arm.CANARY, canaries),
-                (Membership.Arm.CONTROL, controls),
+                (Membership.Arm.CANARY.value, canaries),
+                (Membership.Arm.CONTROL.value, controls),
             )
             for place in places
-        ],
-        batch_size=1000,
+        ),
     )
     return [blocks[number] for number in numbers]
 
 
-def _by_stratum(places: list[Assignment]) -> dict[str, list[str]]:
+def _by_stratum(places: list[Place]) -> dict[str, list[str]]:
     """Return each stratum's units in their random order."""
     units: dict[str, dict[str, None]] = {}
     for place in places:
