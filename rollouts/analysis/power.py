@@ -592,7 +592,7 @@ def _power_given_controls(
 
 _POINTS, _POINTS_OF_MANY_LOOKS = 32, 12
 """Ranks at which a count is taken for its whole distribution."""
-_LARGE = 30.0
+_LARGE = 12.0
 """Variance of a count from which an expansion about the normal serves; below it is exact."""
 
 
@@ -625,7 +625,7 @@ def _exact_upper(level: FloatArray, trials: FloatArray, share: FloatArray) -> Fl
     spread = np.sqrt(trials * share * (1 - share))
     z = ndtri(1 - np.clip(level, 1e-12, 1 - 1e-12))
     guess = np.clip(np.rint(trials * share + spread * z + (z * z - 1) / 6), 0.0, trials)
-    near = guess + np.arange(-3.0, 4.0)[:, None]
+    near = guess + np.arange(-2.0, 3.0)[:, None]
     tails = _exact_tail(near, trials, share)
     is_it = (tails[1:] <= level) & (tails[:-1] > level)
     found = np.where(is_it.any(axis=0), near[1:][is_it.argmax(axis=0), np.arange(guess.size)], -1.0)

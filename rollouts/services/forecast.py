@@ -8,6 +8,7 @@ people read the rest before they approve.
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,10 +95,12 @@ def wave_alphas(policy: JudgePolicy, *, waves: int) -> dict[str, Any]:
 
 def checkpoints(policy: JudgePolicy) -> list[tuple[float, float]]:
     """Return elapsed share and z bound of each checkpoint of a window."""
-    levels = [
-        ni_level(policy.beta, elapsed, has_extension=policy.extension > 0)
-        for elapsed in CHECKPOINTS
-    ]
+    return _checkpoints(policy.beta, has_extension=policy.extension > 0)
+
+
+@lru_cache
+def _checkpoints(beta: float, *, has_extension: bool) -> list[tuple[float, float]]:
+    levels = [ni_level(beta, elapsed, has_extension=has_extension) for elapsed in CHECKPOINTS]
     bounds = ni_bounds(levels, information=CHECKPOINTS)
     return [(float(f), bound) for f, bound in zip(CHECKPOINTS, bounds, strict=True)]
 
