@@ -271,7 +271,10 @@ def tick(task: str, *, seconds: float) -> None:
 tick("rollouts.tasks.sweep", seconds=SWEEP_SECONDS)
 tick("fleet.tasks.collect", seconds=SWEEP_SECONDS)
 tick("rollouts.tasks.remind", seconds=6 * SWEEP_SECONDS)
+tick("rollouts.tasks.look_outside", seconds=24 * SWEEP_SECONDS)
 tick("fleet.tasks.heartbeat", seconds=6 * SWEEP_SECONDS)
+tick("fleet.tasks.watch_jobs", seconds=6 * SWEEP_SECONDS)
+tick("fleet.tasks.check_holds", seconds=12 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
 
 # --- people -----------------------------------------------------------------

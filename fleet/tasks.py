@@ -14,8 +14,9 @@ from django.db.utils import OperationalError
 from django.utils import timezone
 
 from fleet import adapters, clock, leases, services
+from fleet.errors import AdapterFailed
 from fleet.hints import hint
-from fleet.models import CollectorCursor, Heartbeat, Machine
+from fleet.models import CollectorCursor, Heartbeat, Machine, TelemetryHold
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,32 @@ def collect() -> None:
         _give_back(cursor)
     if is_behind:
         hint(collect)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def watch_jobs() -> None:
+    """Take over what the scheduler says is running. Safe to repeat: the newest list stands."""
+    try:
+        running = adapters.scheduler().jobs(now=clock.now())
+    except (OSError, AdapterFailed) as error:
+        logger.warning("the scheduler did not list its jobs: %s", type(error).__name__)
+        return
+    if running is not None:
+        services.record_jobs(running, now=clock.now())
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def check_holds() -> None:
+    """Let a BMC's telemetry count again once it shows what it showed before its update.
+
+    Safe to repeat: a hold that is over stays over.
+    """
+    for hold in TelemetryHold.objects.filter(until=None).select_related("machine"):
+        try:
+            shown = adapters.installer().snapshot(hold.machine.name, now=clock.now())
+        except (OSError, AdapterFailed):
+            shown = None
+        services.hold_telemetry(hold.machine, before=hold.before, shown=shown, now=clock.now())
 
 
 @shared_task

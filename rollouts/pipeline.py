@@ -19,7 +19,16 @@ from rollouts.analysis.wave import Look, WavePlan, WaveState
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
-from rollouts.services import cycles, draw_check, orders, starts, surveillance, waves
+from rollouts.services import (
+    cycles,
+    draw_check,
+    orders,
+    outside,
+    retries,
+    starts,
+    surveillance,
+    waves,
+)
 from rollouts.services.records import lock, lock_family, move, move_wave
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
@@ -190,6 +199,7 @@ def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
     cutoff = due_cutoff(wave, now=now)
     if cutoff is None or not has_telemetry(cutoff, now=now):
         return None
+    outside.record_contamination(wave, now=now)
     decision = run_cycle(wave, as_of=cutoff, now=now)
     if decision.kind == DecisionKind.HALT:
         return decision
@@ -226,6 +236,7 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         waves.progress_install(wave, now=now)
     elif wave.status == WaveStatus.SETTLING:
         waves.settle(wave, now=now)
+    retries.retry_due(rollout, now=now)
     _start_waiting(rollout, now=now)
 
 

@@ -21,7 +21,7 @@ from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.errors import StaleRollout
 from rollouts.models import Attempt, Rollout
-from rollouts.services import approvals, attempts, cycles, reminders
+from rollouts.services import approvals, attempts, cycles, outside, reminders
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,19 @@ def remind() -> int:
     """
     approvals.expire_approvals(now=clock.now())
     return reminders.remind(now=clock.now())
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
+def look_outside() -> int:
+    """Find firmware that others put onto machines of an open comparison.
+
+    Safe to repeat: what was read or recorded before is not recorded again.
+    """
+    now, found = clock.now(), 0
+    for wave in outside.open_waves():
+        outside.read_rebooted(wave, now=now)
+        found += len(outside.record_contamination(wave, now=now))
+    return found
 
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)

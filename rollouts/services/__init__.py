@@ -3,6 +3,7 @@
 from rollouts.services.approvals import approve, deny, expire_approvals
 from rollouts.services.freezes import freeze_refusals, lift_freeze, set_freeze
 from rollouts.services.members import exclude, retry
+from rollouts.services.memory import clear
 from rollouts.services.orders import (
     acknowledge,
     advance,
@@ -27,6 +28,7 @@ __all__ = [
     "advance",
     "approve",
     "cancel",
+    "clear",
     "create_draft",
     "deny",
     "exclude",

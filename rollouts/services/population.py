@@ -24,7 +24,7 @@ from fleet.models import (
     Machine,
 )
 from rollouts import planning
-from rollouts.lifecycle import AttemptStatus, Status
+from rollouts.lifecycle import FAILURES, Status
 from rollouts.models import Assignment, Attempt, Rollout
 from rollouts.planning.readiness import Image, Readiness, readiness
 
@@ -214,19 +214,19 @@ class _LeftOut:
         if state != State.IN_SERVICE:
             return f"not in service: {state}"
         if pk in self.declined:
-            return f"declined bundle {self.bundle} before, and nobody has said why"
+            return f"failed or left bundle {self.bundle} before, and nobody has cleared it"
         if pk in self.cordons:
             return self.cordons[pk]
         return "" if works else "may take no work"
 
 
 def declined(bundle: FirmwareBundle) -> QuerySet[Attempt]:
-    """Return the attempts after which their machine fell back, until somebody has said why."""
+    """Return the attempts that failed or after which their machine fell back, until cleared."""
     return Attempt.objects.filter(
         rollout__bundle=bundle,
         rollout__kind=Rollout.Kind.UPDATE,
-        status=AttemptStatus.FELL_BACK,
-        triage="",
+        status__in=FAILURES,
+        clearance=None,
     )
 
 

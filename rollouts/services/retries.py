@@ -1,0 +1,55 @@
+"""Try a failed machine again by itself, where the plan allows more than one attempt."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from fleet.lifecycle import State
+from rollouts.lifecycle import FAILURES, AttemptStatus, Status
+from rollouts.models import Attempt, Rollout
+from rollouts.services.records import lock, minutes_of
+from rollouts.services.starts import queue_again
+
+#: Ends after which another try is one and the same thing again; what fell back has declined, and
+#: what never returned is for a person to look at.
+RETRIED = FAILURES - {AttemptStatus.FELL_BACK, AttemptStatus.NEVER_RETURNED}
+
+
+@transaction.atomic
+def retry_due(rollout: Rollout, *, now: datetime) -> int:
+    """Queue another try for each failed machine that is back in service and has waited its time.
+
+    The wait doubles with each try. The failures that were stay failures in the evidence. Safe to
+    repeat: only a machine's newest attempt is looked at.
+    """
+    most = rollout.plan["max_attempts"]
+    if most <= 1:
+        return 0
+    rollout = lock(rollout, Status.RUNNING)
+    newest: dict[int, Attempt] = {}
+    for attempt in rollout.attempts.select_related("block__wave", "machine").order_by("number"):
+        newest[attempt.machine_id] = attempt
+    return queue_again(_due(newest.values(), rollout, most=most, now=now), cause=None, now=now)
+
+
+def _due(newest: Iterable[Attempt], rollout: Rollout, *, most: int, now: datetime) -> list[Attempt]:
+    excluded = set(
+        rollout.assignments.filter(exclusion__isnull=False).values_list("machine_id", flat=True)
+    )
+    return [
+        attempt
+        for attempt in newest
+        if attempt.status in RETRIED
+        and attempt.number < most
+        and attempt.epoch == rollout.epoch
+        and attempt.machine_id not in excluded
+        and attempt.machine.state == State.IN_SERVICE
+        and attempt.finished_at is not None
+        and attempt.finished_at + wait_before(rollout, attempt.number) <= now
+    ]
+
+
+def wait_before(rollout: Rollout, number: int) -> timedelta:
+    """Return how long after its failure attempt `number` is followed by the next."""
+    return minutes_of(rollout, "retry_wait_minutes") * 2 ** (number - 1)
