@@ -72,7 +72,27 @@ class Difference:
 
 
 def difference_of(outcomes: Outcomes) -> Difference | None:
-    """Weighted difference of means per occasion; None where no stratum has both arms.
+    """Weighted difference of means per occasion, canary minus control, clustered by unit.
+
+    Parameters
+    ----------
+    outcomes : Outcomes
+        Per unit, in one unit of the outcome (a share: outcomes of 0 to 1 per occasion).
+
+    Returns
+    -------
+    Difference or None
+        In the unit of the outcome. None where no stratum has occasions in both arms; an arm of one
+        unit has no spread of its own, so its part of the error is 0 and the margin's floor stands.
+
+    Notes
+    -----
+    Strata weigh n_c n_k / (n_c + n_k), the least variance under equal variances (Cochran) [1]_. The
+    error takes units, not occasions, as independent, with n / (n - 1) of each arm. Asymptotic.
+
+    References
+    ----------
+    .. [1] W. G. Cochran, Biometrics 10 (1954) 417-451.
 
     Examples
     --------

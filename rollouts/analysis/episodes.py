@@ -77,7 +77,19 @@ def since_clock(events: Events, samples: Samples) -> Events:
 
 
 def first_of_day(events: Events) -> Events:
-    """At most one episode per machine and day of the window: the first."""
+    """At most one episode per machine and day of the window: the first.
+
+    Parameters
+    ----------
+    events : Events
+        Sorted by machine and time; days count from the origin.
+
+    Examples
+    --------
+    >>> events = Events(np.array([0, 0, 0]), np.array([10.0, 5000.0, 90_000.0]))
+    >>> first_of_day(events).time_seconds.tolist()
+    [10.0, 90000.0]
+    """
     day = np.floor(events.time_seconds / SECONDS_PER_DAY)
     first = np.ones(day.size, dtype=np.bool_)
     first[1:] = (np.diff(events.machine) != 0) | (np.diff(day) != 0)
@@ -115,8 +127,28 @@ def nearby_end_of_service(events: Events, samples: Samples) -> FloatArray:
 def ends_service(events: Events, near: FloatArray, *, as_of: float) -> bool:
     """Does this family take machines out of service, as far as known by the cutoff?
 
-    True if at least half of its events, both arms pooled, lie within an hour of the end of a
-    service interval of their machine; `near` is what `nearby_end_of_service` gives.
+    Parameters
+    ----------
+    events : Events
+        Of one family, both arms pooled.
+    near : (events,) array
+        As `nearby_end_of_service` gives it: the end of service near each event, infinite if none.
+    as_of : float
+        Seconds since the samples' origin.
+
+    Returns
+    -------
+    bool
+        True if at least half of the events lie within an hour of the end of a service interval of
+        their machine; False without any event.
+
+    Examples
+    --------
+    >>> events = Events(np.array([0, 1]), np.array([100.0, 500.0]))
+    >>> ends_service(events, np.array([160.0, np.inf]), as_of=1000.0)
+    True
+    >>> ends_service(events, np.array([160.0, np.inf]), as_of=150.0)  # the end is still to come
+    False
     """
     known = int((events.time_seconds <= as_of).sum())
     return known > 0 and 2 * int((near <= as_of).sum()) >= known

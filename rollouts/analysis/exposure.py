@@ -74,7 +74,35 @@ def entry_seconds(samples: Samples) -> FloatArray:
 
 
 def exposure_at(samples: Samples, as_of: FloatArray) -> Exposure:
-    """In-service seconds of every unit since its clock's start, at each cutoff."""
+    """In-service seconds of every unit since its clock's start, at each cutoff.
+
+    Parameters
+    ----------
+    samples : Samples
+    as_of : (looks,) array
+        Cutoffs in seconds since the samples' origin, strictly rising.
+
+    Returns
+    -------
+    Exposure
+        In seconds, per unit and look. Where machines report, service after a machine's last sign of
+        life does not count.
+
+    Raises
+    ------
+    InvalidLevel
+        If there is no cutoff, or they do not rise.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> from rollouts.analysis.samples import Machines, Units
+    >>> units = Units(("a", "b"), np.array([True, False]), np.zeros(2, int), np.array([0.0, 60.0]))
+    >>> machines = Machines(("a", "b"), np.arange(2), np.zeros(2), np.array([50.0, np.inf]))
+    >>> samples = Samples(datetime(2026, 1, 1, tzinfo=UTC), 100.0, 100.0, units, machines)
+    >>> exposure_at(samples, np.array([40.0, 100.0])).seconds.tolist()
+    [[40.0, 50.0], [0.0, 40.0]]
+    """
     if as_of.ndim != 1 or not as_of.size or (np.diff(as_of) <= 0).any():
         raise InvalidLevel(f"looks need rising cutoffs: got {as_of.tolist()}")
     machine, start, end = service_spans(samples)

@@ -247,6 +247,32 @@ def evaluate(
     ------
     EmptyArm, InvalidLevel, UnitMismatch, UnsupportedMetric
         If the comparison, the looks or the policy cannot be judged at all.
+
+    Notes
+    -----
+    Scores are made without regard to the arms, but for the rescaling of the canaries' raw values
+    that a tested effect asks for; the arms enter with the sums. `docs/statistics.md` names the
+    tests, their sources and what each is guaranteed to keep.
+
+    Examples
+    --------
+    Ten of ten canaries fault, of thirty controls none:
+
+    >>> from datetime import UTC, datetime
+    >>> from rollouts.analysis.samples import FaultEvents, Machines, Units
+    >>> names = tuple(f"m{number:02}" for number in range(40))
+    >>> units = Units(names, np.arange(40) < 10, np.zeros(40, int), np.zeros(40))
+    >>> machines = Machines(names, np.arange(40), np.zeros(40), np.full(40, np.inf))
+    >>> faults = FaultEvents(np.arange(10), np.full(10, 3600.0), np.zeros(10, int), ("a",), ("",))
+    >>> samples = Samples(datetime(2026, 1, 1, tzinfo=UTC), 86_400.0, 86_400.0, units, machines,
+    ...                   faults=faults)
+    >>> guardrail = Guardrail("faults", Metric.FAULTS, True, True, margin=2.0, tolerance=1.0)
+    >>> policy = Policy((guardrail,), weights={Metric.FAULTS: 1.0}, resamples=999)
+    >>> (look,), state = evaluate(
+    ...     samples, policy, WavePlan(window_seconds=86_400.0, alpha=0.05, has_extension=False),
+    ...     looks=[Look(1, 86_400.0, elapsed=1.0)], state=initial_state(samples, policy))
+    >>> look.recommendation.kind.value, look.recommendation.code.value
+    ('halt', 'harmful')
     """
     _check_arms(samples)
     _check_unit(samples, policy)
@@ -625,6 +651,20 @@ def replay(
     -------
     mapping of score name to CrossingState
         Equal to the stored ones, bit for bit, on every machine.
+
+    Raises
+    ------
+    AnalysisError
+        If a level names a score that was not stored, or scores and design do not fit.
+
+    Examples
+    --------
+    >>> design = Design(stratum=np.zeros(9, int), is_canary=np.arange(9) < 3)
+    >>> scores = {"faults/harm/1": (3, 3, 3, -1, -1, -1, -2, -2, -2)}
+    >>> found = replay(scores, design=design, seed=1, resamples=999,
+    ...                levels={"faults/harm/1": "1/20"}, states={})
+    >>> found["faults/harm/1"].is_crossed
+    True
     """
     labels = _drawn(design, seed=seed, resamples=resamples)
     found = {}

@@ -66,7 +66,23 @@ class Bound(StrEnum):
 def clopper_pearson(x: int, n: int, *, level: float, side: Bound) -> float:
     """One-sided exact confidence bound for a probability, at one fixed look [1]_.
 
-    `level` is the one-sided coverage; with no trials the bound is 0 or 1.
+    Parameters
+    ----------
+    x, n : int
+        Events among trials, 0 <= x <= n.
+    level : float
+        One-sided coverage, in (0, 1).
+    side : Bound
+
+    Returns
+    -------
+    float
+        In [0, 1]; with no trials 0 or 1.
+
+    Raises
+    ------
+    InvalidSample, InvalidLevel
+        If counts or level are impossible.
 
     References
     ----------
@@ -190,7 +206,23 @@ def hard_stop(is_failed: Sequence[bool], *, bricks: int, max_bricks: int) -> Har
 def novel_p_value(n: int, *, n_canary: int, machines: int, of_which_canary: int) -> float:
     """P(at least so many canaries) among machines with a signature never seen before.
 
-    One look, one stratum. A single machine is no evidence, whatever its arm.
+    Parameters
+    ----------
+    n, n_canary : int
+        Units of the wave, and how many of them are canaries.
+    machines, of_which_canary : int
+        Units that showed such a signature, and how many of them are canaries.
+
+    Returns
+    -------
+    float
+        Hypergeometric, exact for a drawn assignment at one look and in one stratum. A single unit
+        is no evidence, whatever its arm.
+
+    Raises
+    ------
+    InvalidSample
+        If the counts contradict one another.
 
     Examples
     --------

@@ -147,10 +147,20 @@ def coverage(
 
 
 def sample_ratio_p(contributes: BoolArray, *, is_canary: BoolArray) -> float:
-    """Two-sided p of "contributing to the evidence is blind to the arm" (hypergeometric).
+    """Two-sided p of "contributing to the evidence is blind to the arm" (hypergeometric, exact).
 
-    The engine fixes the arms' sizes, so a mismatch shows in who contributes, not in who was
-    drawn. Below .001 the comparison deserves a look before any verdict.
+    Parameters
+    ----------
+    contributes : (units,) bool array
+        Units with any exposure at the look.
+    is_canary : (units,) bool array
+
+    Returns
+    -------
+    float
+        Twice the smaller tail, at most 1. The engine fixes the arms' sizes, so a mismatch shows in
+        who contributes, not in who was drawn. Below .001 the comparison deserves a look before any
+        verdict.
 
     Examples
     --------

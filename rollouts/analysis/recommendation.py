@@ -59,7 +59,37 @@ def recommend(
     is_checkpoint: bool,
     situation: Situation,
 ) -> Recommendation:
-    """Turn one evaluation per guardrail into one decision; the worst wins, doubt holds."""
+    """Turn one evaluation per guardrail into one decision; the worst wins, doubt holds.
+
+    Parameters
+    ----------
+    guardrails : sequence of GuardrailEvaluation
+        Of one look, at least one.
+    plan : WavePlan
+    policy : Policy
+    look : Look
+    is_checkpoint : bool
+        Whether non-inferiority was judged at this look; only then may a wave widen.
+    situation : Situation
+
+    Returns
+    -------
+    Recommendation
+        `halt`, `hold` or `widen` with a stable reason code and one sentence. In this order: hard
+        stop, harm, what a person must look at, a jump of both arms, missing data, proof, waiting.
+
+    Examples
+    --------
+    >>> from rollouts.analysis.policy import Guardrail
+    >>> guardrail = Guardrail("faults", Metric.FAULTS, True, True, margin=2.0, tolerance=1.0)
+    >>> found = recommend(
+    ...     [], plan=WavePlan(window_seconds=86_400.0, alpha=0.05),
+    ...     policy=Policy((guardrail,), weights={}), look=Look(1, 3600.0, 0.5),
+    ...     is_checkpoint=True,
+    ...     situation=Situation(observed_hours=1.0, least_hours=24.0, hard_stop="2 bricks"))
+    >>> found.kind.value, found.reason
+    ('halt', '2 bricks')
+    """
     stop = _halt(guardrails, situation) or _block(guardrails, situation)
     if stop is not None:
         return stop

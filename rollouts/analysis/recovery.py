@@ -68,8 +68,25 @@ def relative_recovery(
 ) -> RelativeRecovery:
     """Divide the canaries' times by the tested factor, then limit, then take medians.
 
-    If the factor is true, the rescaled table does not depend on the arms. The pooled mean is
-    subtracted so that a sum over any set of units measures its excess over all.
+    Parameters
+    ----------
+    rows : Interruptions
+        Seconds per interruption; an open one counts as long as it has lasted and is not rescaled.
+    is_canary : (units,) bool array
+    log_factor : float
+        Natural log of the tested ratio of recovery times. If it is true, the rescaled table does
+        not depend on the arms.
+
+    Returns
+    -------
+    RelativeRecovery
+        Per unit, in natural logs: the excess over the pooled mean (so that a sum over any set of
+        units measures its excess over all), its slope in `log_factor`, and the interruptions.
+
+    Notes
+    -----
+    Times are limited to 1 s and 8 h and compared with the pooled median of their path, so that a
+    changed mix of paths does not show as a changed time.
 
     Examples
     --------
@@ -107,7 +124,16 @@ def _per_unit(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
 def shrunk_means(totals: IntArray, counts: IntArray) -> IntArray:
     """Excess per interruption of every path, as if two more average ones had been seen.
 
-    Integer division keeps ties and replays exact; few interruptions cannot stand out.
+    Parameters
+    ----------
+    totals, counts : (paths,) int arrays
+        Sums over canaries of the integer excess, and of the interruptions.
+
+    Returns
+    -------
+    (paths,) int array
+        Rounded down: integer division keeps ties and replays exact. Few interruptions cannot stand
+        out.
 
     Examples
     --------
@@ -122,7 +148,26 @@ def recovery_ratio(
 ) -> MeanRatio:
     """Ratio of geometric mean recovery times, each relative to its path's pooled median.
 
-    The interval is clustered by unit and holds at one fixed look.
+    Parameters
+    ----------
+    rows : Interruptions
+    is_canary : (units,) bool array
+    confidence_level : float
+        Two-sided, in (0, 1), at one fixed look.
+
+    Returns
+    -------
+    MeanRatio
+        Canary over control, dimensionless, above 1 is slower. No estimate where an arm had no
+        interruption, no interval where an arm has one unit or nothing varies.
+
+    Notes
+    -----
+    Units, not interruptions, are independent; Welch-Satterthwaite degrees of freedom [1]_.
+
+    References
+    ----------
+    .. [1] F. E. Satterthwaite, Biometrics Bulletin 2 (1946) 110-114.
 
     Examples
     --------

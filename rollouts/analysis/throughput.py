@@ -168,7 +168,42 @@ class ThroughputRatio:
 def throughput_ratio(
     table: ThroughputTable, *, is_canary: BoolArray, strata: Strata, confidence_level: float = 0.95
 ) -> ThroughputRatio:
-    """Welch on log means per unit, averaged over workloads: the plain interval of one look."""
+    """Canary over control with plain intervals of one look, workloads with equal weight.
+
+    Parameters
+    ----------
+    table : ThroughputTable
+        Reports in any unit; only ratios within a workload count.
+    is_canary : (units,) bool array
+    strata : Strata
+        Of the units, with the covariate of the period before, if there is one.
+    confidence_level : float
+        Two-sided, in (0, 1).
+
+    Returns
+    -------
+    ThroughputRatio
+        Dimensionless, below 1 is slower. None in a `MeanRatio` where an arm has no usable report.
+
+    Notes
+    -----
+    Per unit, the log of its mean within a workload over the workload's level, at least 1 % of it;
+    their mean over workloads goes through Welch's interval [1]_ within strata. Units, not reports,
+    are independent. It does not hold under repeated looks.
+
+    References
+    ----------
+    .. [1] B. L. Welch, Biometrika 34 (1947) 28-35.
+
+    Examples
+    --------
+    >>> table = ThroughputTable(np.arange(6), np.zeros(6, int),
+    ...                         np.array([96.0, 97, 98, 99, 100, 101]), 6, 1)
+    >>> strata = Strata.of(np.zeros(6, int))
+    >>> found = throughput_ratio(table, is_canary=np.arange(6) < 3, strata=strata)
+    >>> round(found.overall.estimate, 3), round(found.overall.interval.high, 3)
+    (0.97, 0.993)
+    """
     cells, known = table.cell_means(table.value)
     by_workload = []
     total, seen = np.zeros(table.units), np.zeros(table.units)
