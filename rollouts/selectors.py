@@ -5,9 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
-from django.utils import timezone
 
-from fleet import leases
+from fleet import clock, leases
 from fleet.lifecycle import State
 from fleet.models import FirmwareBundle, FirmwareImage, StateChange
 from rollouts import planning
@@ -30,6 +29,7 @@ from rollouts.models import (
     Assignment,
     Attempt,
     Block,
+    ClockHold,
     Decision,
     Evaluation,
     Membership,
@@ -68,7 +68,9 @@ WAVE_OVER = (WaveStatus.WIDENED, WaveStatus.SKIPPED)
 def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
     """Return the rollouts that want to be looked at and that no worker holds."""
     return list(
-        Rollout.objects.filter(leases.free(wall=timezone.now()), due_at__lte=now, status__in=LIVE)
+        Rollout.objects.filter(
+            leases.free(wall=clock.steady_time()), due_at__lte=now, status__in=LIVE
+        )
         .order_by("due_at")
         .values_list("pk", flat=True)[:limit]
     )
@@ -77,7 +79,7 @@ def due_rollouts(now: datetime, *, limit: int = 500) -> list[int]:
 def due_attempts(now: datetime, *, limit: int = 5000) -> list[int]:
     """Return the attempts whose next step is due and that no worker holds."""
     return list(
-        Attempt.objects.filter(leases.free(wall=timezone.now()), due_at__lte=now)
+        Attempt.objects.filter(leases.free(wall=clock.steady_time()), due_at__lte=now)
         .order_by("due_at")
         .values_list("pk", flat=True)[:limit]
     )
@@ -85,7 +87,7 @@ def due_attempts(now: datetime, *, limit: int = 5000) -> list[int]:
 
 def has_due_work(now: datetime) -> bool:
     """Tell whether any row is due or any worker still holds one (for the stepped clock)."""
-    held = leases.held(wall=timezone.now())
+    held = leases.held(wall=clock.steady_time())
     return (
         Rollout.objects.filter(held | Q(due_at__lte=now, status__in=LIVE)).exists()
         or Attempt.objects.filter(held | Q(due_at__lte=now)).exists()
@@ -233,6 +235,17 @@ def readiness_of(
     )
 
 
+def cannot_go_back(rollout: Rollout, places: Iterable[Assignment]) -> dict[int, str]:
+    """Return which of these machines could not go back to what ran before, and why.
+
+    By what was read back before the update and by the images that are kept now; at planning it
+    could only be foretold.
+    """
+    versions = {place.machine_id: place.previous_versions for place in places}
+    ready = readiness_of(rollout.bundle, versions, plan=rollout.plan)
+    return {**ready.blocked, **ready.irreversible}
+
+
 def _image(image: FirmwareImage) -> planning.Image:
     return planning.Image(
         kind=image.kind,
@@ -360,9 +373,11 @@ def timeline(rollout: Rollout, *, limit: int = 100) -> list[dict[str, Any]]:
     """Return the newest orders, moves and turning decisions as one list, newest first."""
     orders = rollout.orders.select_related("actor", "second_person").order_by("-pk")[:limit]
     moves = rollout.transitions.select_related("wave").order_by("-pk")[:limit]
+    holds = rollout.clock_holds.select_related("jump").order_by("-pk")[:limit]
     rows = [
         *_order_rows(orders),
         *_move_rows(moves),
+        *_clock_rows(holds),
         *_decision_rows(reversed(turning_points(rollout))),
     ]
     return sorted(rows, key=lambda row: row["at"], reverse=True)[:limit]
@@ -392,6 +407,18 @@ def _move_rows(moves: Iterable[Transition]) -> Iterable[dict[str, Any]]:
         }
 
 
+def _clock_rows(holds: Iterable[ClockHold]) -> Iterable[dict[str, Any]]:
+    for hold in holds:
+        yield {
+            "at": hold.at,
+            "kind": "clock",
+            "who": hold.jump.host,
+            "what": str(hold.jump),
+            "reason": "windows keep their length; widening waits until somebody has looked",
+            "wave": None,
+        }
+
+
 def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
     for decision in decisions:
         yield {
@@ -402,6 +429,29 @@ def _decision_rows(decisions: Iterable[Decision]) -> Iterable[dict[str, Any]]:
             "reason": decision.reason,
             "wave": decision.wave.number if decision.wave else None,
         }
+
+
+def has_leases() -> bool:
+    """Tell whether some worker has taken a row and not given it back."""
+    return (
+        Rollout.objects.exclude(leased_until=None).exists()
+        or Attempt.objects.exclude(leased_until=None).exists()
+    )
+
+
+def is_anything_in_flight() -> bool:
+    """Tell whether any attempt of any rollout is being worked on."""
+    return Attempt.objects.filter(status__in=IN_FLIGHT).exists()
+
+
+def clock_holds(rollout: Rollout) -> list[ClockHold]:
+    """Return the settings of the clock that hold the rollout's widening: nobody has looked yet."""
+    holds = list(rollout.clock_holds.select_related("jump").order_by("pk"))
+    if not holds:
+        return []
+    said = rollout.orders.filter(kind=Order.Kind.ACKNOWLEDGE).values_list("parameters", flat=True)
+    seen = {jump for parameters in said for jump in parameters.get("clock_jumps", [])}
+    return [hold for hold in holds if hold.jump_id not in seen]
 
 
 def standing_since(rollout: Rollout) -> datetime:

@@ -1,10 +1,10 @@
 """What a wave does: freeze its roster, install block by block, settle, widen, hold, go back."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count
-from typing import NamedTuple
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, Max, QuerySet
@@ -101,7 +101,14 @@ def _create_blocks(wave: Wave, canaries: list[Place], controls: list[Place]) -> 
         Membership,
         ("wave_id", "block_id", "machine_id", "unit", "stratum", "arm"),
         (
-            (wave.pk, blocks[dealt[place.unit]].pk, place.machine_id, place.unit, place.stratum, arm)
+            (
+                wave.pk,
+                blocks[dealt[place.unit]].pk,
+                place.machine_id,
+                place.unit,
+                place.stratum,
+                arm,
+            )
             for arm, places in (
                 (Membership.Arm.CANARY.value, canaries),
                 (Membership.Arm.CONTROL.value, controls),
@@ -334,8 +341,9 @@ def continue_roll_back(rollout: Rollout, *, now: datetime) -> Rollout | None:
     """Return the child rollout of the present roll back, made once nothing is in flight.
 
     It was approved together with the plan and runs under the same caps, judged by installs
-    only. Whom it takes follows the plan's word per failure class. Where no machine is to go
-    back there is no child, and the parent is rolled back at once. Safe to repeat.
+    only. Whom it takes follows the plan's word per failure class; machines that cannot go back
+    stay, and the move says how many and why. Where no machine is to go back there is no child,
+    and the parent is rolled back at once. Safe to repeat.
     """
     rollout = lock(rollout, Status.ROLLING_BACK)
     moves = Transition.objects.filter(wave=None).order_by("-pk")
@@ -347,12 +355,24 @@ def continue_roll_back(rollout: Rollout, *, now: datetime) -> Rollout | None:
         return None
     cause = began.decision or began.order
     places = _to_roll_back(rollout)
+    stuck = selectors.cannot_go_back(rollout, places)
+    places = [place for place in places if place.machine_id not in stuck]
+    note = _left_behind(stuck)
     if not places:
-        finish_roll_back(rollout, cause=cause, now=now)
+        finish_roll_back(rollout, cause=cause, now=now, note=note)
         return None
     child = _create_child(rollout, places, now=now)
-    move(child, Trigger.START, cause=cause, now=now, started_at=now, due_at=now)
+    move(child, Trigger.START, cause=cause, now=now, note=note, started_at=now, due_at=now)
     return child
+
+
+def _left_behind(stuck: Mapping[int, str]) -> str:
+    """Say how many machines a roll back leaves where they are, and why, in the room of a note."""
+    if not stuck:
+        return ""
+    counts = Counter(stuck.values()).most_common()
+    words = "; ".join(f"{number}: {reason}" for reason, number in counts)
+    return f"leaves {len(stuck)} that cannot go back ({words})"[:300]
 
 
 def _create_child(rollout: Rollout, places: list[Assignment], *, now: datetime) -> Rollout:
@@ -418,6 +438,7 @@ def _to_roll_back(rollout: Rollout) -> list[Assignment]:
     )
 
 
-def finish_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
+def finish_roll_back(rollout: Rollout, *, cause: Cause, now: datetime, note: str = "") -> None:
     """Mark the parent of a finished roll back as rolled back."""
-    move(rollout, Trigger.FINISH_ROLL_BACK, cause=cause, now=now, finished_at=now, due_at=None)
+    ended = {"finished_at": now, "due_at": None}
+    move(rollout, Trigger.FINISH_ROLL_BACK, cause=cause, now=now, note=note, **ended)

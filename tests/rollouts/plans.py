@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from fleet.models import FirmwareBundle
+from fleet.models import FirmwareBundle, FirmwareImage
 from rollouts import services
 from rollouts.models import Rollout
 from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
@@ -30,7 +30,10 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def bundle_of(*kinds: str) -> FirmwareBundle:
-    """An approved bundle that takes each kind to the new version."""
+    """An approved bundle that takes each kind to the new version; the old images are kept."""
+    for kind in kinds or ("bmc",):
+        if not FirmwareImage.objects.filter(kind=kind, version=OLD).exists():
+            make_image(kind, OLD)
     return make_bundle(images=[make_image(kind, NEW) for kind in kinds or ("bmc",)])
 
 

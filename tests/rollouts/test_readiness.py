@@ -2,9 +2,11 @@
 
 import pytest
 
-from rollouts import planning, selectors
+from rollouts import planning, selectors, services
 from rollouts.planning import Image
-from tests.factories import make_bundle, make_image
+from tests.factories import make_bundle, make_image, make_user
+from tests.rollouts.fakes import Driver, FakeFleet
+from tests.rollouts.plans import NEW, started
 
 OLD = Image("bmc", "4.1")
 
@@ -137,3 +139,39 @@ def test_readiness_reads_the_images_that_are_kept():
 
     assert list(ready.blocked) == [2]
     assert ready.irreversible == {3: "no image of bmc 0.9 is kept to go back to"}
+
+
+@pytest.mark.django_db
+def test_a_roll_back_leaves_who_cannot_go_back_and_says_how_many_and_why(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, on_halt={"succeeded": "roll_back"})
+    names = list(rollout.assignments.filter(planned_wave=1).values_list("machine_name", flat=True))
+    fake_fleet.add(names[:3], bmc="0.9")  # flashed by others since: no image of it is kept
+    driver.run(rollout, hours=3)
+
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, until="rolled_back", hours=12)
+
+    child = rollout.children.get()
+    back = set(child.assignments.values_list("machine_name", flat=True))
+    assert back == set(names[3:])
+    assert child.transitions.get(trigger="start", wave=None).note == (
+        "leaves 3 that cannot go back (3: no image of bmc 0.9 is kept to go back to)"
+    )
+
+
+@pytest.mark.django_db
+def test_where_nobody_can_go_back_the_roll_back_ends_at_once_and_says_so(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    fuse = make_bundle(images=[make_image("bmc", NEW, is_downgrade_allowed=False)])
+    rollout = started(fake_fleet, bundle=fuse, on_halt={"succeeded": "roll_back"})
+    driver.run(rollout, hours=3)
+
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, until="rolled_back", hours=12)
+
+    assert not rollout.children.exists()
+    note = rollout.transitions.get(trigger="finish_roll_back").note
+    assert note.startswith("leaves 8 that cannot go back (8: ")
