@@ -8,7 +8,7 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 
 from fleet import clock, leases
 from fleet.lifecycle import State
-from fleet.models import FirmwareBundle, FirmwareImage, StateChange
+from fleet.models import FirmwareBundle, FirmwareImage, Observation, StateChange
 from rollouts import planning
 from rollouts.analysis.policy import Metric
 from rollouts.analysis.pooling import pooled_z, upper_tail
@@ -621,6 +621,18 @@ def _information(wave: Wave) -> float:
     canaries, controls = (wave.forecast.get(arm, 0) for arm in ("canaries", "controls"))
     both = canaries + controls
     return float(canaries * controls / both * wave.window_hours) if both else 0.0
+
+
+def paces_of_job(job: str, *, since: datetime, until: datetime) -> dict[tuple[float, str], float]:
+    """Return, by interval end (seconds since 1970) and machine, one over its throughput.
+
+    An interval without throughput, or at zero, tells no pace and is left out.
+    """
+    rows = Observation.objects.filter(
+        job=job, end__gt=since, end__lte=until, throughput__gt=0, is_ahead=False
+    )
+    found = rows.order_by().values_list("end", "machine__name", "throughput")
+    return {(end.timestamp(), name): 1 / level for end, name, level in found.iterator()}
 
 
 def is_in_flight(rollout: Rollout) -> bool:

@@ -1,5 +1,6 @@
 """Times per step of the workers of one job, from a CSV file."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,10 @@ def read_steps(path: Path, *, worker: str, step: str, time: str) -> StepTimes:
     return step_times(times)
 
 
-def step_times(times: dict[tuple[float, str], float]) -> StepTimes:
-    """Put (step, worker) → time in order."""
+def step_times(
+    times: Mapping[tuple[float, str], float], *, name: Callable[[float], str] = "{:g}".format
+) -> StepTimes:
+    """Put (step, worker) → time in order; `name` says how a step is called."""
     steps = sorted({at for at, _ in times})
     workers = sorted({who for _, who in times})
     row = {at: place for place, at in enumerate(steps)}
@@ -56,4 +59,4 @@ def step_times(times: dict[tuple[float, str], float]) -> StepTimes:
     seconds = np.full((len(steps), len(workers)), np.nan)
     for (at, who), taken in times.items():
         seconds[row[at], column[who]] = taken
-    return StepTimes(seconds, tuple(f"{at:g}" for at in steps), tuple(workers))
+    return StepTimes(seconds, tuple(map(name, steps)), tuple(workers))

@@ -1,10 +1,15 @@
 """The command that finds the slow machine of a job."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+
+from fleet import clock
+from fleet.models import Machine, Observation
+from tests.factories import make_machines
 
 WORKERS = ("n1", "n2", "n3", "n4")
 
@@ -67,3 +72,40 @@ def test_a_file_without_rows_or_with_other_columns_is_refused(tmp_path, capsys):
             call_command("stragglers", str(file))
 
         assert words in capsys.readouterr().err
+
+
+# --- from reports ----------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_reports_that_name_a_job_are_steps_of_it(capsys):
+    now = clock.now().replace(minute=0, second=0, microsecond=0)
+    for place, machine in enumerate(make_machines(5)):
+        for hour in range(50):
+            slow = place == 2 and hour < 20  # in the last twenty hours
+            Observation.objects.create(
+                machine=machine,
+                start=now - timedelta(hours=hour + 1),
+                end=now - timedelta(hours=hour),
+                in_service_seconds=3600,
+                throughput=0.5 if slow else 1.0,
+                job="training" if hour < 45 else "another",
+                source="tests",
+                source_key=f"{place} {hour}",
+                received_at=now,
+            )
+    slowest = Machine.objects.order_by("pk")[2]
+
+    call_command("stragglers", "--job", "training", "--hours", "60", "--json")
+
+    worst = json.loads(capsys.readouterr().out)["workers"][0]
+    assert (worst["worker"], worst["step"]) == (slowest.name, 25)
+    assert worst["ratio"] == pytest.approx(2)
+    assert worst["step_name"] == f"{now - timedelta(hours=19):%Y-%m-%dT%H:%MZ}"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("hours", "words"), [("24", "no report of the last 24 h"), ("0", "got 0")])
+def test_a_job_that_nobody_names_is_an_error(hours, words):
+    with pytest.raises(CommandError, match=words):
+        call_command("stragglers", "--job", "training", "--hours", hours)

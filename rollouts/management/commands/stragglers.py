@@ -4,33 +4,39 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from fleet import clock
+from rollouts import selectors
 from rollouts.analysis.errors import AnalysisError
 from rollouts.analysis.stragglers import Shift, shifts
-from rollouts.cases.steps import StepTimes, read_steps
+from rollouts.cases.steps import StepTimes, read_steps, step_times
 from rollouts.errors import CaseRefused
 
 BAD_INPUT = 2
+HOURS_IN_A_YEAR = 8766
 
 EPILOG = """\
 The file has one row per worker and step. Each worker is compared with the median worker of the
 same step; what slows all of them does not show. The answer is about a machine: it says nothing of
-firmware, and nothing halts on it. Nothing is stored, and no database is needed.
+firmware, and nothing halts on it. Nothing is stored. With --job the reports of the last hours that
+name the job are taken instead: each interval is a step, and time is one over throughput.
 
-example:
+examples:
   manage.py stragglers recording/observations.csv --step iteration --time batch_time_norm
+  manage.py stragglers --job pretraining-7 --hours 72
 """
 
 
 class Command(BaseCommand):
     """Reads a file, prints the largest change of pace of each worker."""
 
-    help = "Find the slow machine of a synchronous job in a CSV file of its workers' step times."
+    help = "Find the slow machine of a synchronous job, from a CSV file or from what it reported."
     requires_system_checks = ()
     requires_migrations_checks = False
 
@@ -44,20 +50,28 @@ class Command(BaseCommand):
         )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE")
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("file", type=Path, metavar="FILE", nargs="?")
+        source.add_argument("--job", metavar="NAME", help="a job that observations name")
+        parser.add_argument("--hours", type=float, default=24.0, help="of the job, until now")
         parser.add_argument("--worker", default="worker", metavar="COLUMN")
         parser.add_argument("--step", default="step", metavar="COLUMN", help="a number")
         parser.add_argument("--time", default="seconds", metavar="COLUMN", help="per step")
         parser.add_argument("--seed", type=int, default=1, help="of the intervals' bootstrap")
         parser.add_argument("--json", action="store_true", dest="is_json")
 
-    def handle(self, *, file: Path, seed: int, is_json: bool, **options: Any) -> None:
+    def handle(
+        self, *, file: Path | None, job: str | None, seed: int, is_json: bool, **options: Any
+    ) -> None:
         if seed < 0:
             raise CommandError(f"--seed: got {seed}; accepted: a number of at least 0")
         try:
-            given = read_steps(
-                file, worker=options["worker"], step=options["step"], time=options["time"]
-            )
+            if file is None:
+                given = _reported(job or "", hours=options["hours"])
+            else:
+                given = read_steps(
+                    file, worker=options["worker"], step=options["step"], time=options["time"]
+                )
             found = shifts(given.seconds, workers=given.workers, rng=np.random.default_rng(seed))
         except (CaseRefused, AnalysisError) as error:
             self.stderr.write(f"stragglers: bad input\n{error}")
@@ -67,6 +81,18 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
         else:
             self.stdout.write("\n".join(_lines(found, given)))
+
+
+def _reported(job: str, *, hours: float) -> StepTimes:
+    if not 0 < hours < HOURS_IN_A_YEAR:
+        raise CommandError(f"--hours: got {hours:g}; accepted: above 0, below {HOURS_IN_A_YEAR}")
+    now = clock.now()
+    times = selectors.paces_of_job(job, since=now - timedelta(hours=hours), until=now)
+    if not times:
+        raise CommandError(f"no report of the last {hours:g} h names the job {job!r}")
+    return step_times(
+        times, name=lambda at: f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%dT%H:%MZ}"
+    )
 
 
 def _as_json(shift: Shift, given: StepTimes) -> dict[str, Any]:
