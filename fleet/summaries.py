@@ -49,15 +49,21 @@ def day_start(day: date) -> datetime:
 
 
 def digest_of(
-    machines: Q, *, since: datetime, until: datetime, middle: datetime | None = None
+    machines: Q,
+    *,
+    since: datetime,
+    until: datetime,
+    middle: datetime | None = None,
+    now: datetime | None = None,
 ) -> Digest:
     """Add up what the machines of a condition reported in (since, until].
 
     `machines` is a condition on `machine_id` that names few machines or one range. Reports that
-    end after `middle` are part 1 of the time, the others part 0.
+    end after `middle` are part 1 of the time, the others part 0. Interruptions that began in the
+    time are taken as they stand `now`, which is `until` where it is not said.
     """
     reports, workloads = _reports(machines, since=since, until=until, middle=middle or until)
-    interruptions, paths = _interruptions(machines, since=since, until=until)
+    interruptions, paths = _interruptions(machines, since=since, until=until, now=now or until)
     return Digest(
         reports=reports,
         clusters=clusters_between(machines, since=since, until=until),
@@ -131,7 +137,7 @@ def _codes(names: list[str]) -> tuple[IntArray, tuple[str, ...]]:
 
 
 def _interruptions(
-    machines: Q, *, since: datetime, until: datetime
+    machines: Q, *, since: datetime, until: datetime, now: datetime
 ) -> tuple[Interruptions, tuple[str, ...]]:
     """Add up interruptions that began in the time; a closed row wins over its open one."""
     rows = _settled(Recovery.objects.filter(machines, time__gt=since, time__lte=until))
@@ -147,9 +153,9 @@ def _interruptions(
         names=("path",),
     )
     path, names = _codes(paths)
-    is_closed = ended <= until.timestamp()
+    is_closed = ended <= now.timestamp()
     took = np.where(np.isnan(took), ended - began, took)
-    seconds = np.where(is_closed, took, until.timestamp() - began)
+    seconds = np.where(is_closed, took, now.timestamp() - began)
     lost = np.minimum(seconds + np.nan_to_num(repeated), digests.LONGEST_RECOVERY_SECONDS)
     log = np.log(np.clip(seconds, 1.0, digests.LONGEST_RECOVERY_SECONDS)) * is_closed
     key = machine.astype(np.int64) * (len(names) + 1) + path

@@ -74,7 +74,7 @@ def _make(day: date, first: int, *, last: int, now: datetime) -> None:
         return
     until = min(start + timedelta(days=1), now)
     machines = summaries.of_range(first)
-    digest = summaries.digest_of(machines, since=start, until=until)
+    digest = summaries.digest_of(machines, since=start, until=until, now=now)
     own.update(
         as_of=now,
         last_machine=last,

@@ -6,7 +6,7 @@ fleet keeps ready; where there are none yet, the head of the drawn order stands 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -163,10 +163,10 @@ def _from_summaries(drawn: Drawn, kept: summaries.Kept, *, now: datetime) -> Bef
     if kept.uncovered:
         words += f"; {kept.uncovered} of {drawn.machines} machines have none"
     reports = kept.digest.reports
-    middle = (kept.since + (kept.as_of - kept.since) / 2).date().toordinal()
-    halves = Reports(
-        **{**vars(reports), "part": (reports.part > middle).astype(np.int64)},
-    )
+    middle = kept.since + (kept.as_of - kept.since) / 2
+    days = [date.fromordinal(day) for day in np.unique(reports.part).tolist()]
+    late = [d.toordinal() for d in days if summaries.day_start(d) + timedelta(hours=12) >= middle]
+    halves = Reports(**{**vars(reports), "part": np.isin(reports.part, late).astype(np.int64)})
     return Before(
         drawn=drawn,
         digest=Digest(**{**vars(kept.digest), "reports": halves}),
