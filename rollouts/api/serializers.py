@@ -101,10 +101,17 @@ class EvaluationSerializer(StrictModelSerializer):
 
     wave = serializers.SlugRelatedField("number", read_only=True)
     scores_digest = serializers.CharField(source="scores.digest", read_only=True)
+    purity = serializers.SerializerMethodField(
+        help_text="share of exposure in jobs whose machines are all in one arm; null: not known"
+    )
 
     class Meta:
         model = Evaluation
         exclude: ClassVar = ["rollout", "scores", "inputs"]
+
+    def get_purity(self, evaluation: Evaluation) -> float | None:
+        purity: float | None = evaluation.inputs.get("purity")
+        return purity
 
 
 class ReplayableEvaluationSerializer(EvaluationSerializer):
@@ -222,11 +229,15 @@ class AdvanceSerializer(ReasonSerializer):
 
 
 class AcknowledgeSerializer(ReasonSerializer):
-    """Novel signatures that somebody has looked at."""
+    """What somebody has looked at: novel signatures, or a clock that was set during a window."""
 
     signatures = serializers.ListField(
-        child=serializers.CharField(max_length=100), allow_empty=False, max_length=1000
+        child=serializers.CharField(max_length=100),
+        allow_empty=False,
+        max_length=1000,
+        required=False,
     )
+    clock = serializers.BooleanField(required=False)
 
 
 class MachinesSerializer(NeedsReasonSerializer):

@@ -318,15 +318,16 @@ def test_a_viewer_drafts_no_rollout():
 
 def test_an_evaluation_comes_with_the_scores_that_replay_it():
     rollout = rows.running()
-    decision = rows.look(rollout.waves.first())
+    decision = rows.look(rollout.waves.first(), purity=0.75)
 
     answer = client_of("viewer").get(
         f"/api/v1/rollouts/{rollout.pk}/evaluations/{decision.evaluation_id}"
     )
 
+    assert answer.json()["purity"] == 0.75
     scores = unpack_scores(base64.b64decode(answer.json()["scores"]))
     assert scores == {"faults": [1, -2, 3]}
-    assert answer.json()["inputs"] == {"seed": 1, "resamples": 999}
+    assert answer.json()["inputs"] == {"seed": 1, "resamples": 999, "purity": 0.75}
 
 
 def test_decisions_come_newest_first_and_can_be_narrowed():
