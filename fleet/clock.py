@@ -1,20 +1,57 @@
 """The one clock: what time it is, and who may move it."""
 
+import socket
+import time
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from django.db.models import F
 from django.utils import timezone
 
 from fleet.errors import ClockError
-from fleet.models import Clock
+from fleet.models import Clock, ClockReading
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def now() -> datetime:
-    """Return the present time of the clock: the wall's in mode `real`, else the virtual one."""
+    """Return the present time of the clock: in mode `real` the wall's as it runs on, or virtual.
+
+    A wall clock that is set does not move it: see `steady_time`.
+    """
     clock = Clock.objects.filter(pk=1).values_list("mode", "virtual_time").first()
     if clock is None or clock[0] == Clock.Mode.REAL or clock[1] is None:
-        return timezone.now()
+        return steady_time()
     return clock[1]
+
+
+def steady_time() -> datetime:
+    """Return the wall's time as it was last agreed on, run on with a clock that nobody can set.
+
+    Windows, deadlines and leases follow it, so none of them runs out because somebody set the
+    wall's clock forward, and nothing waits because it was set back.
+    """
+    last = ClockReading.objects.filter(host=host()).values_list("wall", "steady_seconds").first()
+    if last is None:
+        return timezone.now()
+    return last[0] + timedelta(seconds=steady_seconds() - last[1])
+
+
+def is_real() -> bool:
+    """Tell whether the clock is the wall's."""
+    return not Clock.objects.filter(pk=1).exclude(mode=Clock.Mode.REAL).exists()
+
+
+def host() -> str:
+    """Name this host and its boot: since it, the steady clock has run without a step."""
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else "unknown boot"
+    return f"{socket.gethostname()[:100]}/{boot}"
+
+
+def steady_seconds() -> float:
+    """Return the seconds since boot by the clock that nobody sets; sleep counts where it can."""
+    kind = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(kind)
 
 
 def set_mode(mode: str, *, at: datetime | None = None, rate: float = 1.0) -> None:

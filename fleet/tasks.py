@@ -83,7 +83,7 @@ def _take_cursor(*, now: datetime) -> CollectorCursor | None:
     own = CollectorCursor.objects.filter(collector=settings.COLLECTOR)
     if not own.exists() and not _make_cursor(now=now):
         return None
-    wall = timezone.now()
+    wall = clock.steady_time()
     token = secrets.token_hex(16)
     free = leases.free(wall=wall, lease=LEASE)
     taken = own.filter(free).update(lease_token=token, leased_until=wall + LEASE)
@@ -131,7 +131,7 @@ def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until:
     """Record one step and move the cursor; False if the lease went to another worker."""
     with transaction.atomic():
         moved = CollectorCursor.objects.filter(pk=cursor.pk, lease_token=cursor.lease_token).update(
-            collected_until=until, leased_until=timezone.now() + LEASE
+            collected_until=until, leased_until=clock.steady_time() + LEASE
         )
         if not moved:
             logger.warning("the lease of collector %s went to another worker", cursor.collector)

@@ -22,6 +22,7 @@ from rollouts.models import (
     AttemptEvent,
     Block,
     Clearance,
+    ClockHold,
     Contamination,
     Decision,
     Evaluation,
@@ -271,5 +272,13 @@ class ReminderAdmin(RecordAdmin):
     list_display = ("rollout", "subject", "status", "since", "number", "text", "at")
     list_filter = ("status",)
     list_select_related = ("rollout",)
+    search_fields = ("rollout__name",)
+    ordering = ("-pk",)
+
+
+@admin.register(ClockHold)
+class ClockHoldAdmin(RecordAdmin):
+    list_display = ("rollout", "jump", "at")
+    list_select_related = ("rollout", "jump")
     search_fields = ("rollout__name",)
     ordering = ("-pk",)

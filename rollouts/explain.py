@@ -81,6 +81,7 @@ def _rollout(rollout: Rollout) -> list[Condition]:
     if rollout.status == Status.RUNNING:
         wave = selectors.current_wave(rollout)
         conditions += _by_wave(rollout, wave) if wave is not None else [_surveillance(rollout)]
+        conditions += _by_clock(rollout)
     return conditions + _by_crashes(rollout) + _by_triage(rollout)
 
 
@@ -304,6 +305,13 @@ _WAVE_STATES: Mapping[WaveStatus, Callable[[Rollout, Wave], list[Condition]]] = 
     WaveStatus.HELD: _held,
     WaveStatus.HALTED: _halted,
 }
+
+
+def _by_clock(rollout: Rollout) -> list[Condition]:
+    return [
+        Condition("clock", str(hold.jump), "acknowledged", hold.at, OPERATOR)
+        for hold in selectors.clock_holds(rollout)
+    ]
 
 
 def _by_crashes(rollout: Rollout) -> list[Condition]:

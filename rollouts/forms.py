@@ -29,7 +29,10 @@ class OrderForm(forms.Form):
         to_field_name="username",
         required=False,
     )
-    signatures = forms.CharField(label=_("Signatures, separated by commas"), max_length=2000)
+    signatures = forms.CharField(
+        label=_("Signatures, separated by commas"), max_length=2000, required=False
+    )
+    clock = forms.BooleanField(label=_("The clock that was set"), required=False)
     machines = forms.CharField(label=_("Machines, separated by commas"), max_length=20000)
     digest = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
     by = forms.ModelChoiceField(label=_("The newer rollout"), queryset=Rollout.objects.none())
@@ -48,6 +51,7 @@ class OrderForm(forms.Form):
             del self.fields["second_person"]
         if kind is not Order.Kind.ACKNOWLEDGE:
             del self.fields["signatures"]
+            del self.fields["clock"]
         if kind not in ABOUT_MACHINES:
             del self.fields["machines"]
         if kind not in BOUND:

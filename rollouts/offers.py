@@ -61,7 +61,8 @@ def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:
         yield Order.Kind.EXTEND
     if is_observed or wave.status == WaveStatus.PENDING:
         yield Order.Kind.SKIP_WAVE
-    if latest is not None and latest.reason_code == Reason.REVIEW:
+    is_reviewed = latest is not None and latest.reason_code == Reason.REVIEW
+    if is_reviewed or selectors.clock_holds(wave.rollout):
         yield Order.Kind.ACKNOWLEDGE
 
 

@@ -21,7 +21,7 @@ from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.errors import StaleRollout
 from rollouts.models import Attempt, Rollout
-from rollouts.services import approvals, attempts, cycles, outside, reminders
+from rollouts.services import approvals, attempts, clocks, cycles, outside, reminders
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ CHUNK = 50
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def sweep() -> int:
-    """Find every due row and hint at it. Safe to repeat: it changes nothing itself."""
+    """Find every due row and hint at it. Safe to repeat: it changes no row that is due."""
+    clocks.watch(wall=timezone.now())
     now = clock.now()
     rollouts = selectors.due_rollouts(now)
     for rollout in rollouts:
@@ -118,7 +119,7 @@ def _lease(rollout_id: int, *, now: datetime) -> Iterator[Rollout | None]:
     where the clock stands still: taking sets it a tick back, to what no order ever sets.
     """
     token = uuid.uuid4().hex
-    wall = timezone.now()
+    wall = clock.steady_time()
     taken = Rollout.objects.filter(
         leases.free(wall=wall), pk=rollout_id, due_at__lte=now, status__in=selectors.LIVE
     ).update(

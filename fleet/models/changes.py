@@ -1,4 +1,4 @@
-"""What changed elsewhere: reported drivers, switches, settings and places, and clocks that jumped."""
+"""What changed elsewhere: drivers, switches, settings, places, and clocks that were set."""
 
 from django.conf import settings
 from django.db import models
@@ -64,11 +64,16 @@ class ChangedMachine(AppendOnlyModel):
 
 
 class ClockReading(models.Model):
-    """The wall's time beside a clock of the same host that nobody sets; one row per host and boot."""
+    """Where the product's time runs on from, on a host and since its boot.
+
+    `steady_seconds` is of the clock that nobody can set. `set_by_seconds` is how far the wall is
+    known to have been set away from the product's time and not come back.
+    """
 
     host = models.CharField(max_length=200, unique=True, help_text="name and boot of the host")
     wall = models.DateTimeField()
     steady_seconds = models.FloatField(help_text="since the host's boot")
+    set_by_seconds = models.FloatField(default=0.0)
 
     def __str__(self) -> str:
         return f"{self.host}: {self.wall:%Y-%m-%d %H:%M:%S} at {self.steady_seconds:.0f} s"

@@ -1,6 +1,7 @@
 """What changes the fleet: every write goes through these functions."""
 
 from fleet.services.changes import record_change, relocate
+from fleet.services.clocks import adopt_wall, look_at_wall, record_jump
 from fleet.services.firmware import (
     approve_bundle,
     bundle_digest,
@@ -11,8 +12,8 @@ from fleet.services.firmware import (
     set_images,
     withdraw_bundle,
 )
-from fleet.services.imports import ImportResult, import_history
 from fleet.services.holds import BMC, hold_telemetry
+from fleet.services.imports import ImportResult, import_history
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine, retire_machine
@@ -22,26 +23,30 @@ from fleet.services.telemetry import BatchResult, Refusal, record
 __all__ = [
     "BMC",
     "BatchResult",
-    "Refusal",
     "ImportResult",
+    "Refusal",
+    "adopt_wall",
     "approve_bundle",
     "bundle_digest",
     "cordon",
     "create_bundle",
     "create_image",
     "hold_telemetry",
-    "lift_cordon",
     "import_history",
+    "lift_cordon",
+    "look_at_wall",
     "move_machine",
     "record",
+    "record_change",
     "record_jobs",
+    "record_jump",
     "record_readings",
     "register_machines",
-    "record_change",
     "register_platform",
     "relocate",
     "retire_machine",
     "set_desired_bundle",
+    "set_images",
     "summarise",
     "withdraw_bundle",
 ]

@@ -3,6 +3,7 @@
 from rollouts.models.evidence import (
     Action,
     AttemptEvent,
+    ClockHold,
     Decision,
     Evaluation,
     Order,
@@ -30,6 +31,7 @@ __all__ = [
     "AttemptEvent",
     "Block",
     "Clearance",
+    "ClockHold",
     "Contamination",
     "Decision",
     "Evaluation",

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from fleet.appendonly import AppendOnlyModel
-from fleet.models import Machine
+from fleet.models import ClockJump, Machine
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.models.rollout import Attempt, Rollout, Wave
 
@@ -224,3 +224,19 @@ class Reminder(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.rollout}: {self.text}"
+
+
+class ClockHold(AppendOnlyModel):
+    """A window that was open when the wall's clock was set: it widens once somebody has looked."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="clock_holds")
+    jump = models.ForeignKey(ClockJump, on_delete=models.PROTECT, related_name="holds")
+    at = models.DateTimeField()
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("rollout", "pk")
+        constraints = (models.UniqueConstraint(fields=["rollout", "jump"], name="clock_hold_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.rollout}: {self.jump}"

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 
-from django.utils import timezone
-
-from fleet import leases
+from fleet import clock, leases
 from fleet.errors import StaleMachine
 from fleet.leases import LEASE
 from rollouts.errors import StaleRollout
@@ -37,7 +35,7 @@ def advance(attempt_ids: Sequence[int], *, now: datetime) -> None:
 
 def _due(attempt_ids: Sequence[int], *, now: datetime) -> list[Attempt]:
     found = Attempt.objects.filter(
-        leases.free(wall=timezone.now()), pk__in=attempt_ids, due_at__lte=now
+        leases.free(wall=clock.steady_time()), pk__in=attempt_ids, due_at__lte=now
     ).select_related("machine", "rollout", "wave")
     return sorted(found, key=lambda attempt: (attempt.lease_token != "", attempt.pk))
 
@@ -69,7 +67,7 @@ def _take_turn(attempt: Attempt, *, now: datetime, end: float) -> None:
 
 def _lease(attempt: Attempt) -> bool:
     """Take the row if it still stands as it was read and nobody holds it."""
-    token, wall = uuid.uuid4().hex, timezone.now()
+    token, wall = uuid.uuid4().hex, clock.steady_time()
     taken = Attempt.objects.filter(
         leases.free(wall=wall), pk=attempt.pk, status=attempt.status, due_at=attempt.due_at
     ).update(lease_token=token, leased_until=wall + LEASE)

@@ -1,5 +1,6 @@
 """What people command: each order is a record of its own, and the move that follows cites it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -162,6 +163,8 @@ def advance(
         _check_second_person(actor, second_person, reason, what="widening a held wave")
     elif selectors.advised_widen(wave) is None:
         raise OrderRefused([f"the engine has not advised to widen {wave}"])
+    elif selectors.clock_holds(rollout):
+        raise OrderRefused(["the clock was set during the window; acknowledge that first"])
     order = record_order(
         rollout,
         Order.Kind.ADVANCE,
@@ -254,24 +257,33 @@ def cancel(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") ->
 def acknowledge(
     rollout: Rollout,
     *,
-    signatures: list[str],
     actor: User,
     now: datetime,
     reason: str = "",
 ) -> Order:
-    """Say that somebody has looked at these novel signatures; only then may widening go on."""
-    if not signatures:
-        raise OrderRefused(["name at least one signature to acknowledge"])
-    return record_order(
+    signatures: Sequence[str] = (),
+    clock: bool = False,
+    """Say that somebody has looked: at these novel signatures, at a clock that was set.
+
+    Only then may widening go on.
+    """
+    holds = [hold.jump_id for hold in selectors.clock_holds(rollout)] if clock else []
+    if clock and not holds:
+        raise OrderRefused([f"no clock was set that {rollout} waits for"])
+    if not signatures and not clock:
+        raise OrderRefused(["name at least one signature to acknowledge, or the clock"])
+    order = record_order(
         rollout,
         Order.Kind.ACKNOWLEDGE,
         actor=actor,
         now=now,
         reason=reason,
-        parameters={"signatures": sorted(signatures)},
+        parameters={"signatures": sorted(signatures), "clock_jumps": holds},
     )
 
 
+    wake(rollout, now)
+    return order
 @transaction.atomic
 def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None:
     """Say why a machine did not come back: recovered, coincident hardware, or bricked.
