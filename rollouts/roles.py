@@ -42,6 +42,7 @@ NEEDED: Mapping[Order.Kind, str] = {
     Order.Kind.SKIP_WAVE: OVERRIDE,
     Order.Kind.RETRY: OPERATE,
     Order.Kind.EXCLUDE: OPERATE,
+    Order.Kind.RELEASE: OPERATE,
     Order.Kind.SUPERSEDE: OPERATE,
     Order.Kind.ROLL_BACK: OPERATE,
     Order.Kind.CANCEL: OPERATE,

@@ -11,11 +11,6 @@ from rollouts.planning.order import Assignments
 from rollouts.planning.waves import WaveSpec, exact
 from rollouts.planning.windows import longest_attempt
 
-#: Ends of an attempt that leave the machine in service; every other one takes it to diagnosis.
-_BACK_AT_WORK = ("succeeded", "fell_back")
-#: What a halt can do with a machine in service.
-_CARRIED_OUT = ("leave", "roll_back")
-
 
 def log_assignments(cells: Iterable[tuple[int, int]]) -> float:
     """Natural logarithm of the number of assignments, the product of C(n, c) over the cells.
@@ -80,7 +75,6 @@ def refuse(
         *_time_reasons(plan, specs),
         *_window_reasons(plan),
         *_cap_reasons(plan.get("caps", {})),
-        *_promise_reasons(plan),
         *_metric_reasons(plan["guardrails"], metrics=metrics),
         *_design_reasons(assignments, alphas=alphas, batch_size=plan.get("batch_size")),
     ]
@@ -188,23 +182,6 @@ def _cap_reasons(caps: Mapping[str, Any]) -> list[str]:
         for name, value in sorted(caps.items())
         if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0
     ]
-
-
-def _promise_reasons(plan: Mapping[str, Any]) -> list[str]:
-    """What a plan can say and nothing carries out; silence would pass for a promise."""
-    reasons = []
-    if plan.get("max_attempts", 1) > 1:
-        reasons.append(
-            f"max_attempts of {plan['max_attempts']}: attempts are not repeated; 1 is accepted"
-        )
-    for ending in _BACK_AT_WORK:
-        verb = plan.get("on_halt", {}).get(ending, "leave")
-        if verb not in _CARRIED_OUT:
-            reasons.append(
-                f"on_halt.{ending} of {verb!r} is not carried out; accepted: "
-                f"{' or '.join(_CARRIED_OUT)}"
-            )
-    return reasons
 
 
 def _metric_reasons(

@@ -10,7 +10,7 @@ from fleet import clock, leases
 from fleet.errors import StaleMachine
 from fleet.leases import LEASE
 from rollouts.errors import StaleRollout
-from rollouts.lifecycle import IN_FLIGHT, AttemptStatus
+from rollouts.lifecycle import FAILURES, IN_FLIGHT, AttemptStatus
 from rollouts.models import Attempt
 from rollouts.services import steps
 from rollouts.services.steps import POLL, fail, is_overdue, return_untouched
@@ -96,13 +96,13 @@ def _put_off(attempt: Attempt, now: datetime, *, detail: str) -> None:
 
 
 _STEPS: Mapping[AttemptStatus, Callable[[Attempt, datetime], bool]] = {
+    **dict.fromkeys(FAILURES, steps.let_go),
     AttemptStatus.DRAINING: steps.drain,
     AttemptStatus.STAGING: steps.stage,
     AttemptStatus.ACTIVATING: steps.activate,
     AttemptStatus.AWAITING_REBOOT: steps.await_reboot,
     AttemptStatus.VERIFYING: steps.verify,
     AttemptStatus.SUCCEEDED: steps.recheck,
-    AttemptStatus.PARTIAL: steps.let_go,
     AttemptStatus.FELL_BACK: steps.take_out,
     AttemptStatus.DEFERRED: steps.let_go,
     AttemptStatus.CALLED_OFF: steps.let_go,

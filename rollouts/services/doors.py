@@ -32,6 +32,16 @@ def drain(attempt: Attempt, *, now: datetime) -> Occupancy:
         return Occupancy(is_idle=False)
 
 
+def keep_away(attempt: Attempt, *, now: datetime) -> bool:
+    """Keep new work away under the rollout's own reason, and tell whether that was taken."""
+    try:
+        adapters.scheduler().drain(attempt.machine.name, reason=attempt.rollout.actor, now=now)
+    except _SILENCE as error:
+        _log(attempt, "scheduler", error)
+        return False
+    return True
+
+
 def release(attempt: Attempt, *, now: datetime) -> bool:
     """Lift the rollout's own drain, and tell whether that was done."""
     try:

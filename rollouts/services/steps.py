@@ -22,7 +22,7 @@ from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
 from fleet.adapters import Occupancy, Phase, Progress, Reading, Report, Step
 from fleet.lifecycle import State
-from fleet.models import FirmwareBundle
+from fleet.models import Cordon, FirmwareBundle
 from rollouts import headroom, planning
 from rollouts.lifecycle import AttemptStatus, Status
 from rollouts.models import Assignment, Attempt, Rollout
@@ -548,9 +548,13 @@ def let_go(attempt: Attempt, now: datetime) -> bool:
 def release(attempt: Attempt, now: datetime) -> bool:
     """Lift the rollout's drain from a machine in service; safe to repeat, and repeated until done.
 
-    A machine out of service keeps its drain: a scheduler must never be given it.
+    A machine out of service keeps its drain: a scheduler must never be given it. So does one
+    that the rollout itself keeps out of work since a halt.
     """
     if attempt.machine.state != State.IN_SERVICE:
+        return True
+    own = Cordon.objects.filter(machine=attempt.machine, owner=attempt.rollout.actor)
+    if own.filter(lifted_at=None).exists():
         return True
     return doors.release(attempt, now=now) or wait(attempt, now)
 

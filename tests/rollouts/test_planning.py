@@ -539,18 +539,6 @@ def test_everything_that_is_wrong_is_said_at_once():
     ]
 
 
-def test_what_nothing_carries_out_is_refused_instead_of_ignored():
-    reasons = refused(
-        max_attempts=3,
-        on_halt={"succeeded": "drain", "fell_back": "roll_back", "never_returned": "do_not_reboot"},
-    )
-
-    assert reasons == [
-        "max_attempts of 3: attempts are not repeated; 1 is accepted",
-        "on_halt.succeeded of 'drain' is not carried out; accepted: leave or roll_back",
-    ]
-
-
 def test_a_window_in_which_no_attempt_can_end_is_refused():
     reasons = refused(
         windows=[
