@@ -279,11 +279,11 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
         return True
     if wave.status != WaveStatus.OBSERVING:
         return False
+    if decision.kind == DecisionKind.WIDEN and selectors.clock_holds(rollout):
+        return False  # it waits until somebody has looked at what became of the window
     if decision.kind == DecisionKind.WIDEN and contamination.widens_by_itself(wave):
         move_wave(
             wave, WaveTrigger.WIDEN, cause=decision, now=now, finished_at=now, next_look_at=None
-    if decision.kind == DecisionKind.WIDEN and selectors.clock_holds(rollout):
-        return False  # it waits until somebody has looked at what became of the window
         )
         return True
     if selectors.advised_widen(wave) is not None:

@@ -89,7 +89,9 @@ class ClockJump(AppendOnlyModel):
 
     class Meta:
         ordering = ("pk",)
-        constraints = (models.UniqueConstraint(fields=["host", "after"], name="clock_jump_once"),)
+        constraints = (
+            models.UniqueConstraint(fields=["host", "before", "after"], name="clock_jump_once"),
+        )
 
     def __str__(self) -> str:
         return f"the clock was set by {self.seconds:+.0f} s at {self.before:%Y-%m-%d %H:%M:%S}"

@@ -67,6 +67,7 @@ def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") ->
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
     wave = selectors.current_wave(rollout)
     if wave is not None and wave.status == WaveStatus.HALTED:
+        on_halt.let_go(rollout, now=now)
         reopen(wave, cause=order, now=now)
     elif wave is not None:
         shift_clock(wave, paused_at=_paused_at(rollout), now=now)
@@ -161,10 +162,10 @@ def advance(
         raise OrderRefused([f"only a held wave or an advised widen can be advanced, not {seen}"])
     if wave.status == WaveStatus.HELD:
         _check_second_person(actor, second_person, reason, what="widening a held wave")
-    elif selectors.advised_widen(wave) is None:
-        raise OrderRefused([f"the engine has not advised to widen {wave}"])
     elif selectors.clock_holds(rollout):
         raise OrderRefused(["the clock was set during the window; acknowledge that first"])
+    elif selectors.advised_widen(wave) is None:
+        raise OrderRefused([f"the engine has not advised to widen {wave}"])
     order = record_order(
         rollout,
         Order.Kind.ADVANCE,
@@ -259,10 +260,10 @@ def acknowledge(
     *,
     actor: User,
     now: datetime,
-    reason: str = "",
-) -> Order:
     signatures: Sequence[str] = (),
     clock: bool = False,
+    reason: str = "",
+) -> Order:
     """Say that somebody has looked: at these novel signatures, at a clock that was set.
 
     Only then may widening go on.
@@ -280,10 +281,10 @@ def acknowledge(
         reason=reason,
         parameters={"signatures": sorted(signatures), "clock_jumps": holds},
     )
-
-
     wake(rollout, now)
     return order
+
+
 @transaction.atomic
 def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None:
     """Say why a machine did not come back: recovered, coincident hardware, or bricked.
