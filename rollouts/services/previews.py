@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from heapq import nsmallest
+from itertools import repeat
 from typing import Any
 
 from django.db.models import Count, Q
@@ -30,6 +32,7 @@ from rollouts.services.design import Design, design
 from rollouts.services.drawn import drawn_from
 from rollouts.services.forecast import forecast_plan
 from rollouts.services.population import MOST_NAMED, Group, Member, Place
+from rollouts.services.purity import planned_purity
 
 #: Lines of the drain calendar that are shown per wave.
 MOST_LINES = 20
@@ -100,8 +103,23 @@ def keep(
 
 def members_of(seen: Preview) -> list[dict[str, Any]]:
     """Return everybody in a preview, in the drawn order, with wave, arm and forecast start."""
-    columns: dict[str, list[Any]] = json.loads(zlib.decompress(bytes(seen.members)))
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    kept: dict[str, Any] = json.loads(zlib.decompress(bytes(seen.members)))
+    strata, release = kept["strata"], kept["release"]
+    units = kept["unit"] or kept["machine"]
+    stuck = kept["irreversible"] or repeat("")
+    columns = ("machine", "stratum", "position", "wave", "starts_in_hours", "job")
+    return [
+        {
+            **dict(zip(columns, row, strict=True)),
+            "stratum": strata[row[1]],
+            "unit": unit,
+            "hold_back": row[3] == release,
+            "irreversible": why,
+        }
+        for row, unit, why in zip(
+            zip(*(kept[name] for name in columns), strict=True), units, stuck, strict=False
+        )
+    ]
 
 
 def difference(seen: Preview, made: Design) -> tuple[str, list[str]]:
@@ -129,21 +147,30 @@ def difference(seen: Preview, made: Design) -> tuple[str, list[str]]:
 
 
 def _packed(made: Design, calendar: "_Calendar") -> bytes:
+    """Return everybody in the drawn order as compressed columns; what is trivial is left out."""
     rows = made.assignments.rows
-    columns: dict[str, list[Any]] = {
-        "machine": [name for place in rows for name in place.machines],
-        "unit": [place.unit for place in rows for _ in place.machines],
-        "stratum": [place.stratum for place in rows for _ in place.machines],
+    codes = {stratum: code for code, stratum in enumerate(made.assignments.planned)}
+    members = calendar.members
+    is_stuck = bool(made.population.irreversible)
+    kept = {
+        "strata": list(codes),
+        "release": made.assignments.release_wave,
+        "machine": calendar.names,
+        "unit": None
+        if made.policy.unit == "machine"
+        else [place.unit for place in rows for _ in place.machines],
+        "stratum": [codes[place.stratum] for place in rows for _ in place.machines],
         "position": [place.position for place in rows for _ in place.machines],
-        "wave": [place.planned_wave for place in rows for _ in place.machines],
-        "hold_back": [place.is_hold_back for place in rows for _ in place.machines],
+        "wave": calendar.wave_of,
         "starts_in_hours": [
             round(start, 3) if math.isfinite(start) else None for start in calendar.starts
         ],
         "job": calendar.jobs,
-        "irreversible": [calendar.members[name].irreversible for name in calendar.names],
+        "irreversible": [members[name].irreversible for name in calendar.names]
+        if is_stuck
+        else None,
     }
-    return zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), level=1)
+    return zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), level=1)
 
 
 # --- what people read --------------------------------------------------------------------------
@@ -204,7 +231,7 @@ def _wave(
     places = [place for place in drawn.rows if place.planned_wave == number]
     spec = {} if is_release else rollout.plan["waves"][number - 1]
     times = calendar.times[number]
-    controls = 0 if is_release else sum(row.planned_wave > number for row in drawn.rows)
+    controls = sum(after for _, after in drawn.counts(number).values()) if not is_release else 0
     names = [name for place in places for name in place.machines]
     return {
         "number": number,
@@ -212,10 +239,11 @@ def _wave(
         "units": len(places),
         "machines": len(names),
         "controls": controls,
+        "purity": calendar.purity.get(number),
         "is_empty": not places,
         "allows_smoke": bool(spec.get("allows_smoke", False)),
         "window_hours": spec.get("window_hours"),
-        "first": sorted(names)[:MOST_NAMED],
+        "first": nsmallest(MOST_NAMED, names),
         "starts_at": _iso(now, times.start),
         "installed_at": _iso(now, times.installed),
         "ends_at": _iso(now, times.end),
@@ -274,6 +302,7 @@ class _Calendar:
             wave for wave, start in zip(self.wave_of, self.starts, strict=True) if math.isinf(start)
         )
         self.unknown = {number: unknown[number] for number in self.waves}
+        self.purity = planned_purity(self.jobs, self.wave_of, judged=range(1, drawn.release_wave))
 
     def _ready(self, job: str, now: datetime) -> float:
         """Return in how many hours a job lets its machines go; infinite where nobody knows."""
@@ -341,9 +370,8 @@ class _Calendar:
 
     def _lines(self, number: int, now: datetime) -> Iterator[dict[str, Any]]:
         own = [index for index, wave in enumerate(self.wave_of) if wave == number]
-        for index in sorted(own, key=lambda index: (self.starts[index], self.names[index]))[
-            :MOST_LINES
-        ]:
+        first = nsmallest(MOST_LINES, own, key=lambda at: (self.starts[at], self.names[at]))
+        for index in first:
             job = self.jobs[index]
             known = self.known_jobs.get(job)
             yield {

@@ -67,8 +67,10 @@ def _wave(wave: Mapping[str, Any]) -> str:
     name = "release" if wave["kind"] == "release" else f"wave {wave['number']}"
     smoke = ", smoke" if wave["allows_smoke"] else ""
     empty = " (empty)" if wave["is_empty"] else ""
+    purity = wave.get("purity")
+    pure = "" if purity is None else f"purity {purity:.0%}, "
     return (
-        f"{name}: {wave['machines']} machines{empty}{smoke}, {wave['controls']} controls, "
+        f"{name}: {wave['machines']} machines{empty}{smoke}, {wave['controls']} controls, {pure}"
         f"{wave['starts_at'] or '?'} to {wave['ends_at'] or '?'}"
     )
 
