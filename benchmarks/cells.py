@@ -35,7 +35,8 @@ class Cell:
     ----------
     policy : str
         Which guardrails are on: `faults`, `throughput`, `recovery_time`, `severe_path`,
-        `install` (one guardrail, the whole level .05) or `engine` (all, with their shares).
+        `install` or `telemetry` (one guardrail, the whole level .05), or `engine` (all, with
+        their shares).
     size : str
         Canaries + controls, a key of `SIZES`.
     rate : float
@@ -63,10 +64,11 @@ class Cell:
         `machine`, or `job`: a quarter of the jobs is on the new bundle.
     extension : bool
         The plan has one extension of half a window, and it is used.
-    ratio, onset_hours, drop, recovery, severe, novel, install, silence
+    ratio, onset_hours, drop, recovery, severe, novel, install, silence, lossy
         True effects: fault rate ratio (from an onset), relative throughput drop, factor on
         recovery times, share moved to checkpoint restarts, novel faults per canary-day,
-        failure share of installs, share of canaries' reports that are lost.
+        failure share of installs, share of canaries' reports that are lost, share of canaries
+        that lose a fifth of theirs.
     history : bool
         The judge is given the faults of the 14 days before as a covariate.
     halts : bool
@@ -97,6 +99,7 @@ class Cell:
     novel: float = 0.0
     install: float = 0.013
     silence: float = 0.0
+    lossy: float = 0.0
     history: bool = False
     halts: bool = True
     waves: tuple[int, ...] = ()

@@ -8,8 +8,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks import catalogue, judges, picture
+from benchmarks import catalogue, judges, picture, swift
 from benchmarks.catalogue import ASYMPTOTIC_LEVEL, PROTOTYPE_SIZE, Entry, Role
 from benchmarks.cells import Cell
+from benchmarks.kept import Kept, Part, sources_digest
 from benchmarks.statistics import (
     Check,
     Share,
@@ -32,32 +33,26 @@ from benchmarks.statistics import (
 from benchmarks.waves import Wave, draw_rollout, draw_wave
 
 RESULTS = Path(__file__).with_name("results")
+KEPT = Path(__file__).resolve().parent.parent / "var" / "bench-decisions"
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-CHUNK = 10
-HALT_FACTOR = 10
 LEVELS = {Role.NULL: 0.05, Role.MARGIN: 0.05, Role.ASYMPTOTIC_MARGIN: ASYMPTOTIC_LEVEL}
 
 
-@dataclass(frozen=True)
-class Part:
-    """Outcomes of some replications of a cell, by judge."""
-
-    halts: Mapping[str, list[int | None]]
-    widens: Mapping[str, list[int | None]]
-    excess: Mapping[str, list[float]]
-    blind: Mapping[str, int]
-    seconds: float
-
-
 class Bench(StrEnum):
-    """Who judges: everybody, the product's judge alone, or only its halting test."""
+    """Who judges a wave: the product's whole judge, it without words, or that and its peers."""
 
-    ALL = "all"
-    ALONE = "alone"
-    HALTS = "halts"
+    WHOLE = "whole"
+    SWIFT = "swift"
+    PEERS = "peers"
 
 
-def run_part(cell: Cell, first: int, last: int, resamples: int, bench: Bench = Bench.ALL) -> Part:
+CHUNK: Mapping[Bench, int] = {Bench.WHOLE: 5, Bench.PEERS: 20, Bench.SWIFT: 50}
+"""Replications that are drawn, judged and kept together."""
+SWIFT = "coalmine_swift"
+"""Name of the product's judge without words in every table."""
+
+
+def run_part(cell: Cell, first: int, last: int, resamples: int, bench: Bench = Bench.WHOLE) -> Part:
     """Replications `first` to `last` - 1 of one cell, each through the bench."""
     halts: dict[str, list[int | None]] = {}
     widens: dict[str, list[int | None]] = {}
@@ -76,23 +71,20 @@ def run_part(cell: Cell, first: int, last: int, resamples: int, bench: Bench = B
     return Part(halts, widens, excess, blind, time.process_time() - started)
 
 
-JUDGES = {
-    Bench.ALL: judges.judge_all,
-    Bench.ALONE: judges.judge_alone,
-    Bench.HALTS: judges.judge_halts,
-}
-
-
 def judged(
     cell: Cell, replication: int, resamples: int, bench: Bench
 ) -> tuple[list[Wave], dict[str, judges.Outcome]]:
     """The waves of one replication, and what every judge makes of them."""
-    if not cell.waves:
-        wave = draw_wave(cell, replication)
-        return [wave], JUDGES[bench](wave, replication=replication, resamples=resamples)
-    waves = list(draw_rollout(cell, replication))
-    outcome = judges.coalmine_rollout(waves, replication=replication, resamples=resamples)
-    return waves, {"coalmine": outcome}
+    name, decide = ("coalmine", judges.coalmine) if bench is Bench.WHOLE else (SWIFT, swift.decided)
+    how = {"replication": replication, "resamples": resamples}
+    if cell.waves:
+        waves = list(draw_rollout(cell, replication))
+        return waves, {name: judges.over_rollout(waves, decide=decide, **how)}
+    wave = draw_wave(cell, replication)
+    found = {name: decide(wave, **how)}
+    if bench is Bench.PEERS:
+        found |= judges.judge_peers(wave, **how)
+    return [wave], found
 
 
 def joined(parts: Sequence[Part]) -> dict[str, Tally]:
@@ -110,10 +102,16 @@ def joined(parts: Sequence[Part]) -> dict[str, Tally]:
 
 
 def disagreements(parts: Sequence[Part]) -> int:
-    """Replications in which the halting test alone and the whole judge differ."""
-    whole = [h for part in parts for h in part.halts.get("coalmine", [])]
-    alone = [h for part in parts for h in part.halts.get(judges.HALTS_ALONE, [])]
-    return sum(a != b for a, b in zip(whole, alone, strict=False))
+    """Replications in which the judge without words and the whole one differ."""
+    both = [
+        [
+            (halt, widen)
+            for part in parts
+            for halt, widen in zip(part.halts.get(n, []), part.widens.get(n, []), strict=True)
+        ]
+        for n in ("coalmine", SWIFT)
+    ]
+    return sum(a != b for a, b in zip(*both, strict=False))
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class Result:
     """One cell with its tallies.
 
     `missing` names metrics that the judge cannot judge; `disagreements` counts replications in
-    which its halting test, run alone on many more waves, differed from the whole judge.
+    which it decided otherwise without words, on many more waves, than with them.
     """
 
     entry: Entry
@@ -131,48 +129,112 @@ class Result:
     disagreements: int = 0
 
 
+@dataclass(frozen=True)
+class Form:
+    """Waves judged with words and by peers, and re-assignments of a wave."""
+
+    whole: int
+    peers: int
+    resamples: int
+    engine_resamples: int
+
+    def resamples_of(self, cell: Cell) -> int:
+        """The whole engine divides its level by metric and wave: a share needs more paths."""
+        return self.engine_resamples if cell.policy == "engine" else self.resamples
+
+
+SHORT = Form(whole=5, peers=40, resamples=999, engine_resamples=1_999)
+FULL = Form(whole=20, peers=200, resamples=1_999, engine_resamples=3_999)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Some replications of chosen cell number `place`; `progress` orders jobs over all cells."""
+
+    place: int
+    progress: float
+    cell: Cell
+    first: int
+    last: int
+    resamples: int
+    bench: Bench
+
+    def __str__(self) -> str:
+        return f"{self.cell.name}: {self.bench} {self.first} to {self.last}, B = {self.resamples}"
+
+
+def jobs_of(place: int, entry: Entry, size: int, *, resamples: int, form: Form) -> list[Job]:
+    """All jobs of a cell: the same replications first by the whole judge, then without words."""
+    cell, peers = entry.cell, min(size, form.peers)
+    spans = [(0, min(size, form.whole), Bench.WHOLE), (0, peers, Bench.PEERS)]
+    spans.append((peers, size, Bench.SWIFT))
+    return [
+        Job(place, first / size, cell, first, min(first + CHUNK[who], stop), resamples, who)
+        for start, stop, who in spans
+        for first in range(start, stop, CHUNK[who])
+    ]
+
+
 def run(
-    chosen: Iterable[tuple[Entry, int]],
+    chosen: Sequence[tuple[Entry, int]],
     *,
+    form: Form,
     processes: int,
-    resamples: int,
-    bench: Bench = Bench.ALL,
-    halt_factor: int = 0,
+    kept: Kept,
+    until: float = math.inf,
 ) -> list[Result]:
     """All chosen cells, replications spread over processes; the result does not depend on them.
 
-    `halt_factor` says how many times as many waves the halting test alone sees, where it can.
+    All cells progress together; at the time `until` no new job starts, and what is done counts.
     """
+    found: dict[int, list[tuple[Job, Part]]] = {}
+    jobs = [
+        job
+        for place, (entry, size) in enumerate(chosen)
+        if not judges.unjudged(entry.cell)
+        for job in jobs_of(place, entry, size, resamples=form.resamples_of(entry.cell), form=form)
+    ]
+    for job, part in _carried_out(jobs, processes=processes, kept=kept, until=until):
+        found.setdefault(job.place, []).append((job, part))
     results = []
-    # One BLAS thread per process: the processes are the parallelism.
-    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
-        waiting = []
-        for entry, size in chosen:
-            missing = tuple(judges.unjudged(entry.cell.policy))
-            parts = [] if missing else _parts(size, bench)
-            if parts and entry.counts_halts and judges.can_halt_alone(entry.cell):
-                parts += _parts(halt_factor * size, Bench.HALTS)
-            jobs = [
-                pool.submit(run_part, entry.cell, first, last, resamples, who)
-                for first, last, who in parts
-            ]
-            waiting.append((entry, missing, jobs))
-        for entry, missing, jobs in waiting:
-            found = [job.result() for job in jobs]
-            result = Result(
-                entry,
-                joined(found) if found else {},
-                sum(part.seconds for part in found),
-                missing,
-                disagreements(found),
-            )
-            print("\n".join(rows_of(result)), flush=True)
-            results.append(result)
+    for place, (entry, _) in enumerate(chosen):
+        parts = [part for _, part in sorted(found.get(place, []), key=lambda pair: pair[0].first)]
+        result = Result(
+            entry,
+            joined(parts) if parts else {},
+            sum(part.seconds for part in parts),
+            tuple(judges.unjudged(entry.cell)),
+            disagreements(parts),
+        )
+        print("\n".join(rows_of(result)), flush=True)
+        results.append(result)
     return results
 
 
-def _parts(size: int, bench: Bench) -> list[tuple[int, int, Bench]]:
-    return [(first, min(first + CHUNK, size), bench) for first in range(0, size, CHUNK)]
+def _carried_out(
+    jobs: Sequence[Job], *, processes: int, kept: Kept, until: float
+) -> Iterator[tuple[Job, Part]]:
+    """Jobs with their outcomes, kept as they come: a run that is stopped goes on where it was."""
+    waiting = []
+    for job in sorted(jobs, key=lambda job: job.progress):
+        part = kept.get(job)
+        if part is None:
+            waiting.append(job)
+        else:
+            yield job, part
+    # One BLAS thread per process: the processes are the parallelism.
+    with ProcessPoolExecutor(processes, initializer=threadpool_limits, initargs=(1,)) as pool:
+        running: dict[Future[Part], Job] = {}
+        while running or (waiting and time.monotonic() < until):
+            while waiting and len(running) < 2 * processes and time.monotonic() < until:
+                job = waiting.pop(0)
+                running[
+                    pool.submit(run_part, job.cell, job.first, job.last, job.resamples, job.bench)
+                ] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                kept.put(job, future.result())
+                yield job, future.result()
 
 
 RERUN = 10_000
@@ -181,19 +243,34 @@ RERUN = 10_000
 def is_doubtful(result: Result) -> bool:
     """More errors than two standard errors above the level: to be rerun with many more."""
     level = LEVELS.get(result.entry.role)
-    if level is None or "coalmine" not in result.tallies:
+    if level is None or not result.tallies:
         return False
     share = _error(result)
     return share.value > level + 2 * math.sqrt(level * (1 - level) / share.size)
 
 
-def rerun(result: Result, *, processes: int, resamples: int) -> Result:
-    """The same cell with 10,000 replications of the product's judge; peers keep their figures."""
-    print(f"\nbeyond two standard errors, rerun with {RERUN}: {result.entry.cell.name}")
+def rerun(
+    results: Sequence[Result], *, form: Form, processes: int, kept: Kept, until: float
+) -> list[Result]:
+    """Doubtful cells again with 10,000 replications, the worst first, while there is time.
+
+    Peers keep their figures.
+    """
+    doubtful = sorted((r for r in results if is_doubtful(r)), key=lambda r: -_error(r).value)
+    print(f"\nbeyond two standard errors, rerun with {RERUN}: {len(doubtful)} cells")
     again = run(
-        [(result.entry, RERUN)], processes=processes, resamples=resamples, bench=Bench.ALONE
-    )[0]
-    return replace(again, tallies={**result.tallies, **again.tallies})
+        [(r.entry, RERUN) for r in doubtful],
+        form=replace(form, whole=0, peers=0),
+        processes=processes,
+        kept=kept,
+        until=until,
+    )
+    new = {
+        r.entry.cell.name: r.tallies
+        for r in again
+        if SWIFT in r.tallies and r.tallies[SWIFT].halted.size == RERUN
+    }
+    return [replace(r, tallies={**r.tallies, **new.get(r.entry.cell.name, {})}) for r in results]
 
 
 # --- criteria ------------------------------------------------------------------------------
@@ -217,7 +294,7 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
         if shares:
             checks += error_checks(title, shares, level=LEVELS[role])
     for r in known:
-        mine, entry = _halting(r), r.entry
+        mine, entry = _ours(r), r.entry
         if entry.role is Role.POWER and entry.reference is not None:
             checks.append(
                 power_check(
@@ -231,7 +308,10 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
             checks.append(
                 least_check(f"power: {entry.cell.name}", mine.halted, least=entry.reference)
             )
-    blind = {r.entry.cell.name: r.tallies["coalmine"].blind_widens for r in known}
+    blind = {
+        r.entry.cell.name: sum(r.tallies[n].blind_widens for n in OURS if n in r.tallies)
+        for r in known
+    }
     seen = [f"{name}: {count}" for name, count in blind.items() if count]
     checks.append(
         Check(
@@ -243,7 +323,7 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
     differing = {r.entry.cell.name: r.disagreements for r in known if r.disagreements}
     checks.append(
         Check(
-            "the halting test alone agrees with the whole judge",
+            "the judge without words agrees with the whole one",
             not differing,
             "; ".join(f"{n}: {k} waves" for n, k in differing.items()) or "in every wave",
         )
@@ -251,15 +331,19 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
     return checks
 
 
+OURS = (SWIFT, "coalmine")
+
+
 def _error(result: Result) -> Share:
-    if result.entry.judged_as_widening:
-        return result.tallies["coalmine"].widened
-    return _halting(result).halted
+    ours = _ours(result)
+    return ours.widened if result.entry.judged_as_widening else ours.halted
 
 
-def _halting(result: Result) -> Tally:
-    """The tally with the most waves behind its halts."""
-    return result.tallies.get(judges.HALTS_ALONE, result.tallies["coalmine"])
+def _ours(result: Result) -> Tally:
+    """The product's tally with the most waves behind it."""
+    return max(
+        (result.tallies[n] for n in OURS if n in result.tallies), key=lambda t: t.halted.size
+    )
 
 
 # --- words ---------------------------------------------------------------------------------
@@ -285,23 +369,21 @@ def _row(name: str, t: Tally) -> str:
     median = "-" if t.median_halt is None else f"{t.median_halt:.0f} ± {t.median_halt_se:.0f}"
     p90 = "-" if t.p90_halt is None else f"{t.p90_halt:.0f}"
     widen = "-" if t.median_widen is None else f"{t.median_widen:.0f}"
-    widened, open_ = (
-        ("", "") if name == judges.HALTS_ALONE else (f"{t.widened}", f"{t.inconclusive}")
-    )
     return (
         f"{name:<16}{t.halted!s:>13}{median:>12}{p90:>7}"
-        f"{f'{t.excess:.2f} ± {t.excess_se:.2f}':>14}{widened:>13}{widen:>6}"
-        f"{open_:>16}"
+        f"{f'{t.excess:.2f} ± {t.excess_se:.2f}':>14}{t.widened!s:>13}{widen:>6}"
+        f"{t.inconclusive!s:>16}"
     )
 
 
 def document(
-    results: Sequence[Result], checks: Sequence[Check], *, command: str, resamples: int
+    results: Sequence[Result], checks: Sequence[Check], *, command: str, form: Form
 ) -> dict[str, object]:
     """Everything that was found, in JSON."""
     return {
         "command": command,
-        "resamples": resamples,
+        "resamples": form.resamples,
+        "engine_resamples": form.engine_resamples,
         "is_met": all(c.is_met for c in checks),
         "checks": [{"name": c.name, "is_met": c.is_met, "detail": c.detail} for c in checks],
         "cells": [
@@ -343,11 +425,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="cells whose name contains this text")
     parser.add_argument("--replications", type=int, help="per cell, instead of the planned ones")
     parser.add_argument("--resamples", type=int, help="re-assignments per wave (B)")
-    parser.add_argument("--alone", action="store_true", help="the product's judge, no peers")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="start nothing new after so long")
+    parser.add_argument("--fresh", action="store_true", help="use no replications kept before")
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
-    resamples = options.resamples or (1_999 if options.full else 999)
+    form = FULL if options.full else SHORT
+    if options.resamples:
+        form = replace(form, resamples=options.resamples, engine_resamples=options.resamples)
     planned = catalogue.entries(is_full=options.full or bool(options.only))
     chosen = [
         (entry, options.replications or size)
@@ -357,24 +442,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no cell's name contains {options.only!r}")
     started = time.monotonic()
-    results = run(
-        chosen,
-        processes=options.processes,
-        resamples=resamples,
-        bench=Bench.ALONE if options.alone else Bench.ALL,
-        halt_factor=HALT_FACTOR,
-    )
+    until = math.inf if options.minutes is None else started + 60 * options.minutes
+    kept = Kept(None if options.fresh or not options.full else KEPT / sources_digest())
+    how = {"form": form, "processes": options.processes, "kept": kept, "until": until}
+    results = run(chosen, **how)
     if options.full:
-        results = [
-            rerun(r, processes=options.processes, resamples=resamples) if is_doubtful(r) else r
-            for r in results
-        ]
+        results = rerun(results, **how)
     checks = checks_of(results)
     for check in checks:
         print(f"{'met ' if check.is_met else 'FAIL'}  {check.name}: {check.detail}")
-    print(f"\n{time.monotonic() - started:.0f} s on {options.processes} processes, B = {resamples}")
+    print(f"\n{time.monotonic() - started:.0f} s on {options.processes} processes")
     command = "python -m benchmarks.decisions " + " ".join(arguments or sys.argv[1:])
-    stored = document(results, checks, command=command.strip(), resamples=resamples)
+    stored = document(results, checks, command=command.strip(), form=form)
     name = "decisions-full" if options.full else "decisions"
     target = options.output or (None if options.only else RESULTS / f"{name}.json")
     if target is not None:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,9 @@ from rollouts.analysis.episodes import (
     counts_at,
     episodes,
     family_events,
-    first_of_day,
     since_clock,
 )
 from rollouts.analysis.guardrails.prepare import TRACKS
-from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.sequential import CrossingState, cross, p_value
 from rollouts.analysis.spending import CHECKPOINTS, halt_level, ni_bounds, ni_level
@@ -57,11 +56,13 @@ SINGLE: Mapping[str, str] = {
     "recovery_time": "recovery_time",
     "severe_path": "severe_path",
     "install": "install",
+    "telemetry": "telemetry",
 }
 
 
-def policy_for(kind: str, *, resamples: int, seed: int, halts: bool = True) -> Policy:
+def policy_for(cell: Cell, *, resamples: int, seed: int) -> Policy:
     """One guardrail with the whole level, or all of them with their shares."""
+    kind = cell.policy
     document: dict[str, object] = {"seed": seed, "resamples": resamples}
     if kind == "engine":
         document["guardrails"] = [
@@ -69,16 +70,17 @@ def policy_for(kind: str, *, resamples: int, seed: int, halts: bool = True) -> P
             *({"metric": m.value} for m in Metric if m is not Metric.FAULTS),
         ]
     else:
-        item: dict[str, object] = {"metric": SINGLE[kind], "required": True, "halt": halts}
+        item: dict[str, object] = {"metric": SINGLE[kind], "required": True, "halt": cell.halts}
         if kind == "faults":
             item["signatures"] = ["fault"]
         document["guardrails"] = [item]
-    return policies.policy_from(document, kind=policies.Kind.CASE)
+    found = policies.policy_from(document, kind=policies.Kind.CASE)
+    return replace(found, extension=(cell.hours - cell.window_hours) / cell.window_hours)
 
 
-def unjudged(kind: str) -> list[str]:
+def unjudged(cell: Cell) -> list[str]:
     """Metrics of a policy that the judge has no estimator for."""
-    policy = policy_for(kind, resamples=19, seed=1)
+    policy = policy_for(cell, resamples=19, seed=1)
     return sorted({g.metric.value for g in policy.guardrails if g.metric not in TRACKS})
 
 
@@ -141,7 +143,7 @@ def coalmine(wave: Wave, *, replication: int, resamples: int, alpha: float = ALP
     """The product's judge at every hourly look."""
     cell = wave.cell
     seed = int(generator(cell, replication, purpose="labels").integers(1, 2**31))
-    policy = policy_for(cell.policy, resamples=resamples, seed=seed, halts=cell.halts)
+    policy = policy_for(cell, resamples=resamples, seed=seed)
     evaluations, _ = judge.evaluate(
         wave.samples,
         policy,
@@ -152,7 +154,17 @@ def coalmine(wave: Wave, *, replication: int, resamples: int, alpha: float = ALP
     return outcome_of(evaluations, is_single=cell.policy != "engine")
 
 
-def coalmine_rollout(waves: Iterable[Wave], *, replication: int, resamples: int) -> Outcome:
+class Decide(Protocol):
+    """The product's judge on one wave, in words or swiftly."""
+
+    def __call__(
+        self, wave: Wave, /, *, replication: int, resamples: int, alpha: float = ALPHA
+    ) -> Outcome: ...
+
+
+def over_rollout(
+    waves: Iterable[Wave], *, decide: Decide, replication: int, resamples: int
+) -> Outcome:
     """A whole rollout by the error budget: a person advances it unless a wave is halted.
 
     Hours count on over the windows; it has widened if its last wave has.
@@ -160,7 +172,7 @@ def coalmine_rollout(waves: Iterable[Wave], *, replication: int, resamples: int)
     blind, widen, before = 0, None, 0
     for wave in waves:
         count = len(wave.cell.waves)
-        found = coalmine(
+        found = decide(
             wave, replication=replication, resamples=resamples, alpha=ALPHA_WAVES / count
         )
         blind += found.blind_widens
@@ -316,10 +328,10 @@ def fault_limits(wave: Wave, *, replication: int, resamples: int) -> dict[str, i
             first_hour=int(cell.onset_hours),
         )
     seed = int(generator(cell, replication, purpose="labels").integers(1, 2**31))
-    labels = judge.labels_for(wave.samples, policy_for(cell.policy, resamples=resamples, seed=seed))
-    counts = _episode_days(wave)
-    expected = _expected_episode_days(wave.expected)
-    sums = labels.sums(np.rint(UNITS * (counts - expected)).astype(np.int64))
+    labels = judge.labels_for(wave.samples, policy_for(cell, resamples=resamples, seed=seed))
+    counts = _episodes(wave)
+    known = np.sqrt(np.cumsum(wave.expected, axis=1) + 1)
+    sums = labels.sums(np.rint(UNITS * (np.sqrt(counts + 1) - known)).astype(np.int64))
     state = CrossingState.initial(labels.paths)
     found["ceiling"] = None
     for look in looks_of(cell):
@@ -332,76 +344,23 @@ def fault_limits(wave: Wave, *, replication: int, resamples: int) -> dict[str, i
     return found
 
 
-def _episode_days(wave: Wave) -> Ints:
-    """De-duplicated episodes per unit at every look, as the halting score counts them."""
+def _episodes(wave: Wave) -> Ints:
+    """Episodes per unit at every look, as the product counts them."""
     samples = wave.samples
     as_of = np.arange(1, wave.cell.hours + 1).astype(np.float64) * HOUR
     every = episodes(family_events(samples, patterns=("fault",)), gap_seconds=900.0)
-    counted = first_of_day(since_clock(every, samples))
+    counted = since_clock(every, samples)
     return counts_at(
         counted, unit=samples.machines.unit, units=samples.units.is_canary.size, as_of=as_of
     )
 
 
-def _expected_episode_days(expected: Floats) -> Floats:
-    """What `_episode_days` would be on average, machine by machine, under harmless firmware."""
-    total = np.zeros_like(expected)
-    for first in range(0, expected.shape[1], 24):
-        met = 1 - np.exp(-np.cumsum(expected[:, first : first + 24], axis=1))
-        total[:, first : first + 24] += met
-        total[:, first + 24 :] += met[:, -1:]
-    return total
+def judge_peers(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
+    """All peers and limits that have a word on this wave.
 
-
-def judge_alone(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
-    """The product's judge only."""
-    return {"coalmine": coalmine(wave, replication=replication, resamples=resamples)}
-
-
-HALTS_ALONE = "coalmine_halts"
-"""Name of the product's halting test, run without the rest of the judge."""
-
-
-def can_halt_alone(cell: Cell) -> bool:
-    """Only where no look can lack data: without reports there is no silence to judge."""
-    return (
-        cell.policy == "faults"
-        and cell.dropouts == "none"
-        and cell.unit == "machine"
-        and cell.halts
-        and not cell.waves
-    )
-
-
-def judge_halts(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
-    """The same scores, re-assignments and crossing rule, many times faster.
-
-    No interval, no non-inferiority, no words; whether it halts when the whole judge does is
-    itself a criterion of the benchmark.
+    What they do not halt they let widen at its end.
     """
     cell = wave.cell
-    seed = int(generator(cell, replication, purpose="labels").integers(1, 2**31))
-    policy = policy_for(cell.policy, resamples=resamples, seed=seed)
-    looks = looks_of(cell)
-    run = Run(wave.samples, policy, plan_of(wave, policy), tuple(looks))
-    track = TRACKS[policy.guardrails[0].metric](policy.guardrails[0], run)
-    labels = judge.labels_for(wave.samples, policy)
-    sums = labels.sums(np.stack(list(track.columns().values()), axis=1))
-    state = CrossingState.initial(labels.paths)
-    for index, look in enumerate(looks):
-        if track.missing(index) is not None:
-            continue
-        level = halt_level(ALPHA, look.elapsed, has_extension=False)
-        state = cross(state, np.ascontiguousarray(sums[:, index]), level=level)
-        if state.is_crossed:
-            return {HALTS_ALONE: Outcome(look.number)}
-    return {HALTS_ALONE: Outcome(None)}
-
-
-def judge_all(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
-    """Every judge that has a word on this wave; peers let it widen at its end unless they halt."""
-    cell = wave.cell
-    found = judge_alone(wave, replication=replication, resamples=resamples)
     others: dict[str, int | None] = {}
     if cell.policy == "faults" and cell.unit == "machine":
         others |= fault_peers(wave)
@@ -410,6 +369,7 @@ def judge_all(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outc
         others |= throughput_peers(wave)
     elif cell.policy == "install":
         others |= install_peers(wave)
-    for name, halt in others.items():
-        found[name] = Outcome(halt, None if halt is not None else cell.hours)
-    return found
+    return {
+        name: Outcome(halt, None if halt is not None else cell.hours)
+        for name, halt in others.items()
+    }

@@ -62,7 +62,7 @@ def _is_faults(cell: Mapping[str, Any]) -> bool:
 def _pooled(cells: Sequence[Mapping[str, Any]], *, with_hours: bool = False) -> dict[str, Point]:
     points = {}
     for name in NAMES:
-        found = [_most_waves(c["judges"], name) for c in cells if name in c["judges"]]
+        found = [f for c in cells if (f := _most_waves(c["judges"], name)) is not None]
         size = sum(f["replications"] for f in found)
         if not size:
             continue
@@ -74,10 +74,10 @@ def _pooled(cells: Sequence[Mapping[str, Any]], *, with_hours: bool = False) -> 
     return points
 
 
-def _most_waves(judges: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A judge's figures; the product's from its halting test alone where that saw more waves."""
-    alone = judges.get("coalmine_halts") if name == "coalmine" else None
-    return alone or judges[name]
+def _most_waves(judges: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """A judge's figures, if it was there; the product's from its form that saw most waves."""
+    alone = judges.get("coalmine_swift") if name == "coalmine" else None
+    return alone or judges.get(name)
 
 
 def draw(document: Mapping[str, Any]) -> str:

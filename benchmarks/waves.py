@@ -42,6 +42,7 @@ INFANT_RATIO, INFANT_HOURS = 5.0, 2.0
 REMOVAL_HOURS = 24.0
 DROPOUT_SHARE = 0.2
 BASE_SILENCE = 0.005
+LOSSY_SHARE = 0.2
 NOVEL_PER_DAY = 0.0005
 HISTORY_DAYS = 14.0
 PRE_HOURS = 24
@@ -189,7 +190,7 @@ def wave_of(cell: Cell, fleet: Fleet, is_canary: Bools, rng: np.random.Generator
     alarms = _kept(alarms, away, silent_from)
     if cell.removal:
         alarms = primary
-    needs_speed = cell.policy in ("throughput", "engine") or cell.dropouts != "none"
+    needs_speed = cell.policy in ("throughput", "telemetry", "engine") or cell.dropouts != "none"
     speed = speed_before = None
     if needs_speed:
         speed_before, speed = _speed(cell, fleet, is_canary, rng)
@@ -388,6 +389,9 @@ def _reported(
     lost = rng.random(speed.shape) < BASE_SILENCE
     if cell.silence:
         lost |= is_canary[:, None] & (rng.random(speed.shape) < cell.silence)
+    if cell.lossy:
+        is_lossy = is_canary & (rng.random(is_canary.size) < cell.lossy)
+        lost |= is_lossy[:, None] & (rng.random(speed.shape) < LOSSY_SHARE)
     lost |= start < clock[:, None]
     lost |= (start + 1 > away[:, :1]) & (start < away[:, 1:])
     lost |= start + 1 > silent_from[:, None]

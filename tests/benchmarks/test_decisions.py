@@ -2,9 +2,25 @@
 
 from xml.etree import ElementTree
 
-from benchmarks import catalogue, judges, picture
+import pytest
+
+from benchmarks import catalogue, judges, picture, swift
 from benchmarks.cells import Cell
-from benchmarks.decisions import Result, checks_of, document, joined, run_part
+from benchmarks.decisions import (
+    SHORT,
+    SWIFT,
+    Bench,
+    Form,
+    Result,
+    checks_of,
+    disagreements,
+    document,
+    joined,
+    judged,
+    run,
+    run_part,
+)
+from benchmarks.kept import Kept, Part
 from benchmarks.statistics import Share, Tally
 from benchmarks.waves import draw_wave
 
@@ -23,17 +39,28 @@ def test_results_do_not_depend_on_how_replications_are_split():
     assert joined([together]) == joined(apart)
 
 
-def test_the_halting_test_alone_halts_when_the_whole_judge_does():
-    for replication in range(3):
-        wave = draw_wave(SMALL, replication)
+DECISIVE = (
+    SMALL,
+    Cell(size="8+32", rate=1.0, ratio=3.0, history=True),
+    Cell(policy="engine", size="8+32", rate=1.0, ratio=2.0, exposure="uneven"),
+    Cell(policy="engine", size="8+32", rate=1.0, dropouts="canary", extension=True),
+    Cell(policy="throughput", size="8+32", drop=0.04, dropouts="both"),
+    Cell(policy="install", size="8+32", install=0.3),
+)
 
-        alone = judges.judge_halts(wave, replication=replication, resamples=99)
-        whole = judges.judge_alone(wave, replication=replication, resamples=99)
 
-        assert alone[judges.HALTS_ALONE].halt == whole["coalmine"].halt
+@pytest.mark.parametrize("cell", DECISIVE, ids=lambda cell: cell.name)
+def test_without_words_the_judge_decides_the_same(cell):
+    for replication in range(1 if cell.policy == "engine" else 2):
+        wave = draw_wave(cell, replication)
+
+        without = swift.decided(wave, replication=replication, resamples=199)
+        whole = judges.coalmine(wave, replication=replication, resamples=199)
+
+        assert (without.halt, without.widen) == (whole.halt, whole.widen)
 
 
-def test_a_disagreement_of_the_halting_test_fails_the_benchmark():
+def test_a_disagreement_of_the_two_fails_the_benchmark():
     entry = catalogue.Entry(Cell(), catalogue.Role.SHOWN)
 
     checks = checks_of([Result(entry, {"coalmine": tally_of()}, 1.0, disagreements=1)])
@@ -41,27 +68,50 @@ def test_a_disagreement_of_the_halting_test_fails_the_benchmark():
     assert not all(check.is_met for check in checks)
 
 
-def test_every_peer_judges_the_very_same_wave():
-    found = judges.judge_all(draw_wave(SMALL, 0), replication=0, resamples=99)
+def test_the_two_are_compared_wave_by_wave():
+    parts = [
+        Part({"coalmine": [3, None]}, {"coalmine": [None, 18]}, {}, {}, 0.0),
+        Part({SWIFT: [3, None]}, {SWIFT: [None, 36]}, {}, {}, 0.0),
+        Part({SWIFT: [1]}, {SWIFT: [None]}, {}, {}, 0.0),
+    ]
 
-    assert set(found) == set(picture.NAMES)
+    assert disagreements(parts) == 1
+
+
+def test_every_peer_judges_the_very_same_wave():
+    _, found = judged(SMALL, 0, 99, Bench.PEERS)
+
+    assert {"coalmine" if name == SWIFT else name for name in found} == set(picture.NAMES)
 
 
 def test_a_peer_without_an_answer_ships_at_the_end():
-    found = judges.judge_all(
-        draw_wave(Cell(size="8+32", rate=0.005), 0), replication=0, resamples=99
-    )
+    wave = draw_wave(Cell(size="8+32", rate=0.005), 0)
+
+    found = judges.judge_peers(wave, replication=0, resamples=99)
 
     assert found["growthbook_5000"] == judges.Outcome(None, 72)
 
 
-def test_the_ceiling_knows_the_machines_and_is_a_test_of_the_same_level():
-    # A lemon among the canaries is no news to it: expected episode-days are taken off.
-    wave = draw_wave(Cell(), 0)
-    expected = judges._expected_episode_days(wave.expected)
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path):
+    kept = Kept(tmp_path)
+    chosen = [(catalogue.Entry(SMALL, catalogue.Role.SHOWN), 4)]
+    form = Form(whole=1, peers=2, resamples=99, engine_resamples=99)
+    first = run(chosen, form=form, processes=1, kept=kept)
 
-    assert (expected[:, -1] <= 3).all()
-    assert (expected[:, 1:] >= expected[:, :-1] - 1e-12).all()
+    again = run(chosen, form=form, processes=1, kept=kept, until=0.0)
+
+    assert again == first
+    assert first[0].tallies[SWIFT].halted.size == 4
+    assert first[0].tallies["kayenta"].halted.size == 2
+
+
+def test_out_of_time_nothing_new_is_started(tmp_path):
+    chosen = [(catalogue.Entry(SMALL, catalogue.Role.SHOWN), 4)]
+    form = Form(whole=1, peers=2, resamples=99, engine_resamples=99)
+
+    found = run(chosen, form=form, processes=1, kept=Kept(None), until=0.0)
+
+    assert found[0].tallies == {}
 
 
 def test_a_widening_with_missing_data_fails_the_benchmark():
@@ -95,12 +145,12 @@ def test_the_short_form_has_null_margin_and_power_cells():
 
 
 def test_the_picture_is_well_formed_and_names_every_judge():
-    part = run_part(SMALL, 0, 2, 99)
+    part = run_part(SMALL, 0, 2, 99, Bench.PEERS)
     results = [
         Result(catalogue.Entry(SMALL, role, 0.5), joined([part]), 1.0)
         for role in (catalogue.Role.NULL, catalogue.Role.POWER)
     ]
-    stored = document(results, checks_of(results), command="test", resamples=99)
+    stored = document(results, checks_of(results), command="test", form=SHORT)
 
     drawn = picture.draw(stored)
 

@@ -53,7 +53,7 @@ def known_by(samples, cutoff):
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_a_look_decides_the_same_with_and_without_what_comes_later(cell):
     wave = draw_wave(cell, 0)
-    policy = policy_for(cell.policy, resamples=199, seed=5)
+    policy = policy_for(cell, resamples=199, seed=5)
     plan, looks = plan_of(wave, policy), looks_of(cell)[5::6]
     start = judge.initial_state(wave.samples, policy)
 
@@ -72,7 +72,7 @@ def test_a_look_decides_the_same_with_and_without_what_comes_later(cell):
 
 def test_two_runs_give_the_same_integers():
     wave = draw_wave(CELLS[0], 1)
-    policy = policy_for("engine", resamples=199, seed=5)
+    policy = policy_for(wave.cell, resamples=199, seed=5)
     looks = looks_of(wave.cell)[11::12]
     start = judge.initial_state(wave.samples, policy)
 
