@@ -96,6 +96,12 @@ class ChangesForm(forms.Form):
     )
 
 
+class ClearForm(forms.Form):
+    """Why a machine may be offered the bundle again."""
+
+    reason = forms.CharField(label=_("Reason"), max_length=300)
+
+
 class TriageForm(forms.Form):
     """Why a machine did not come back."""
 

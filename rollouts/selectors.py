@@ -541,6 +541,14 @@ def successors(rollout: Rollout) -> QuerySet[Rollout]:
     return newer.exclude(pk=rollout.pk).distinct()
 
 
+def declined_in(rollout: Rollout) -> QuerySet[Attempt]:
+    """Return the rollout's attempts after which nobody has cleared their machine, by machine."""
+    if rollout.kind != Rollout.Kind.UPDATE:
+        return rollout.attempts.none()
+    held = rollout.attempts.filter(status__in=FAILURES, clearance=None)
+    return held.select_related("machine").order_by("machine__name", "pk")
+
+
 def untriaged(rollout: Rollout) -> QuerySet[Attempt]:
     """Return the attempts whose machine never came back and nobody has said why."""
     return rollout.attempts.filter(status=AttemptStatus.NEVER_RETURNED, triage="").select_related(

@@ -22,4 +22,5 @@ urlpatterns = [
     path("rollouts/<int:pk>/parts/<slug:name>", views.part, name="part"),
     path("rollouts/<int:pk>/orders/<str:kind>", views.give_order, name="order"),
     path("rollouts/<int:pk>/attempts/<int:attempt_pk>/triage", views.triage, name="triage"),
+    path("rollouts/<int:pk>/attempts/<int:attempt_pk>/clear", views.clear, name="clear"),
 ]

@@ -36,7 +36,7 @@ from rollouts.contamination import contaminations
 from rollouts.errors import UnknownSignature
 from rollouts.errors import OrderRefused
 from rollouts.explain import explain
-from rollouts.forms import ChangesForm, OrderForm, ReasonForm, TriageForm
+from rollouts.forms import ChangesForm, ClearForm, OrderForm, ReasonForm, TriageForm
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
 from rollouts.services.risk import residual_risk
@@ -348,6 +348,8 @@ def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
         "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],
         "roster": roster_changes(rollout),
         "triage_form": TriageForm() if request.user.has_perm(roles.OPERATE) else None,
+        "declined": selectors.declined_in(rollout)[:MOST_ON_HOME],
+        "clear_form": ClearForm() if request.user.has_perm(roles.OPERATE) else None,
         "timeline": selectors.timeline(rollout, limit=MOST_IN_TIMELINE),
         "most_in_timeline": MOST_IN_TIMELINE,
         "orders": rollout.orders.select_related("actor", "second_person").order_by("-pk")[
@@ -459,6 +461,29 @@ def halt_all(request: HttpRequest) -> HttpResponse:
         ),
     )
     return redirect("rollouts:home")
+
+
+@require_POST
+@login_required
+@permission_required(roles.OPERATE, raise_exception=True)
+def clear(request: HttpRequest, pk: int, attempt_pk: int) -> HttpResponse:
+    """Let a machine be offered the bundle again that it failed or left."""
+    attempt = get_object_or_404(
+        Attempt.objects.select_related("rollout__bundle", "machine"), pk=attempt_pk, rollout=pk
+    )
+    form = ClearForm(request.POST)
+    if form.is_valid():
+        services.clear(
+            attempt.machine,
+            bundle=attempt.rollout.bundle,
+            actor=get_object_or_404(User, pk=request.user.pk),
+            now=clock.now(),
+            **form.cleaned_data,
+        )
+        messages.success(request, _("{machine} is cleared").format(machine=attempt.machine))
+    else:
+        messages.error(request, " ".join(map(str, form.errors["reason"])))
+    return redirect("rollouts:detail", pk=pk)
 
 
 @require_POST

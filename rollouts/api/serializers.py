@@ -179,6 +179,12 @@ class PlainSerializer(StrictSerializer):
     """An order that needs no words."""
 
 
+class ClearSerializer(StrictSerializer):
+    """Why a machine may be offered the bundle again."""
+
+    reason = serializers.CharField(max_length=300)
+
+
 class ReasonSerializer(StrictSerializer):
     """An order with an optional reason."""
 

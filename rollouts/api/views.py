@@ -30,6 +30,7 @@ from rollouts.api.serializers import (
     ApproveSerializer,
     AftermathSerializer,
     AttemptSerializer,
+    ClearSerializer,
     ConditionSerializer,
     DecisionSerializer,
     EvaluationSerializer,
@@ -323,6 +324,26 @@ class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
         services.triage(attempt, **body.validated_data, actor=str(request.user), now=clock.now())
         hint(tasks.evaluate, attempt.rollout_id)
         return Response(AttemptSerializer(attempt).data)
+
+    @extend_schema(
+        parameters=ROLLOUT_PARAMETERS, request=ClearSerializer, responses=AttemptSerializer
+    )
+    @action(
+        detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(roles.OPERATE)]
+    )
+    def clear(self, request: Request, rollout_pk: str, pk: str) -> Response:
+        """Let the machine be offered the bundle again that it failed or left."""
+        attempt = self.get_object()
+        body = ClearSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        services.clear(
+            attempt.machine,
+            bundle=attempt.rollout.bundle,
+            actor=person(request),
+            now=clock.now(),
+            **body.validated_data,
+        )
+        return Response(AttemptSerializer(self.get_object()).data)
 
 
 @extend_schema_view(list=ROLLOUT)
