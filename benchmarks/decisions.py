@@ -129,6 +129,10 @@ class Result:
     disagreements: int = 0
 
 
+URGENCY: Mapping[Role, float] = {Role.SHOWN: 3.0}
+"""What is only reported progresses at a third of the pace of what is judged."""
+
+
 @dataclass(frozen=True)
 class Form:
     """Waves judged with words and by peers, and re-assignments of a wave."""
@@ -144,7 +148,7 @@ class Form:
 
 
 SHORT = Form(whole=5, peers=40, resamples=999, engine_resamples=1_999)
-FULL = Form(whole=20, peers=200, resamples=1_999, engine_resamples=3_999)
+FULL = Form(whole=5, peers=100, resamples=999, engine_resamples=1_999)
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,15 @@ def jobs_of(place: int, entry: Entry, size: int, *, resamples: int, form: Form) 
     spans = [(0, min(size, form.whole), Bench.WHOLE), (0, peers, Bench.PEERS)]
     spans.append((peers, size, Bench.SWIFT))
     return [
-        Job(place, first / size, cell, first, min(first + CHUNK[who], stop), resamples, who)
+        Job(
+            place,
+            first / size * URGENCY.get(entry.role, 1.0),
+            cell,
+            first,
+            min(first + CHUNK[who], stop),
+            resamples,
+            who,
+        )
         for start, stop, who in spans
         for first in range(start, stop, CHUNK[who])
     ]
