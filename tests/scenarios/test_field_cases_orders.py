@@ -77,6 +77,8 @@ def test_s09_a_wave_whose_machines_all_left_is_skipped_as_empty_and_the_rollout_
     rollout = started(
         fake_fleet,
         machines=90,
+        look_minutes=1440,
+        recheck_hours=500,
         waves=[
             {"count": 64, "window_hours": 24},
             {"count": 9, "window_hours": 24},
