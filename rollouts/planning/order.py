@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollouts.planning.waves import allocate
 
@@ -37,8 +37,7 @@ class UnitInput:
         return self.machines or (self.name,)
 
 
-@dataclass(frozen=True)
-class Assigned:
+class Assigned(NamedTuple):
     """One unit's place: the stratum, the position in its random order, and the planned wave."""
 
     unit: str
@@ -152,8 +151,12 @@ def draw_order(
     population = sorted(units, key=lambda unit: unit.name)
     _check_population(population, sizes=sizes, strata=strata)
     by_cell: dict[tuple[str, ...], list[UnitInput]] = defaultdict(list)
+    cell_of: dict[int, tuple[str, ...]] = {}  # units that are alike may share their fields
     for unit in population:
-        by_cell[tuple(unit.fields[key] for key in strata)].append(unit)
+        cell = cell_of.get(id(unit.fields))
+        if cell is None:
+            cell = cell_of[id(unit.fields)] = tuple(unit.fields[key] for key in strata)
+        by_cell[cell].append(unit)
     cells = [_Stratum((cell,), len(members)) for cell, members in sorted(by_cell.items())]
     merged = _merge_small(cells, sizes=sizes, keys=len(strata))
     planned = _plan_counts([stratum.units for stratum in merged], sizes=sizes)
@@ -187,7 +190,7 @@ def _check_population(
         raise ValueError(f"each unit is drawn once: {twice[0]!r} was given twice")
     if sum(sizes) > len(population) or min(sizes, default=0) < 0:
         raise ValueError(f"waves of {list(sizes)} do not fit {len(population)} units")
-    for unit in population:
+    for unit in {id(unit.fields): unit for unit in population}.values():
         lacking = [key for key in strata if key not in unit.fields]
         if lacking:
             raise ValueError(
@@ -206,14 +209,7 @@ def _ordered(
     order = sorted(units, key=lambda unit: (_rank(unit.name, key=key), unit.name))
     waves = [number for number, count in enumerate(counts, 1) for _ in range(count)]
     return [
-        Assigned(
-            unit=unit.name,
-            machines=unit.members,
-            stratum=stratum,
-            position=position,
-            planned_wave=wave,
-            is_hold_back=wave == len(counts),
-        )
+        Assigned(unit.name, unit.members, stratum, position, wave, wave == len(counts))
         for position, (unit, wave) in enumerate(zip(order, waves, strict=True))
     ]
 

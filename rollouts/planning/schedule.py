@@ -4,6 +4,7 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,7 @@ Opening = Callable[[str, str, float], float]
 MOST_POINTS = 48
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """A machine that is to be updated in a wave, and from when on its work lets it go.
 
     Times are hours since the start. `ready` is infinite where nobody knows when the job ends.
