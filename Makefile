@@ -4,7 +4,7 @@ RUN = $(PYTHON) -m
 MANAGE = $(PYTHON) manage.py
 
 .PHONY: check lint style format types contracts migrations schema test slow demo up lock screenshots
-.PHONY: bench-decisions bench-decisions-full bench-analysis
+.PHONY: bench-decisions bench-decisions-full bench-analysis bench-planning
 
 check: lint test          ## everything
 
@@ -58,6 +58,9 @@ bench-decisions:          ## the judge, its peers and the limits on the same wav
 
 bench-decisions-full:     ## the same with all cells and replications; hours
 	$(RUN) benchmarks.decisions --full
+
+bench-planning:           ## what 100,000 machines cost, on SQLite and on PostgreSQL
+	$(RUN) benchmarks.planning_cost
 
 bench-analysis:           ## what one look costs, beside the bare products
 	$(RUN) benchmarks.analysis_cost
