@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
@@ -11,6 +12,7 @@ from rollouts import selectors
 from rollouts.analysis.suspects import balance_p
 from rollouts.lifecycle import WaveStatus
 from rollouts.models import Assignment, Membership, Rollout, Wave
+from rollouts.models import Contamination as ReadBack
 from rollouts.planning.interactions import interacts, words_of
 
 #: A change fell on the arms unevenly where chance alone would do so more rarely than this.
@@ -93,7 +95,7 @@ def _touched(wave: Wave) -> Iterator[tuple[Change, dict[str, int]]]:
         yield change, counts[change.pk]
 
 
-def _arm(wave: Wave, arm: str) -> QuerySet[Membership, dict[str, int]]:
+def _arm(wave: Wave, arm: str) -> QuerySet[Membership, Any]:
     return wave.members.filter(arm=arm).values("machine")
 
 
@@ -104,8 +106,9 @@ def _sizes(wave: Wave) -> dict[str, int]:
 
 def _read_back(wave: Wave) -> Iterator[Contamination]:
     """Yield versions that came onto the wave's machines by others, as they were read back."""
+    found = ReadBack.objects.filter(wave=wave)
     rows = (
-        wave.contaminations.order_by()
+        found.order_by()
         .values("kind", "version")
         .annotate(
             canary=Count("machine", filter=Q(arm=Membership.Arm.CANARY), distinct=True),
@@ -113,7 +116,7 @@ def _read_back(wave: Wave) -> Iterator[Contamination]:
         )
     )
     for row in rows:
-        last = wave.contaminations.filter(kind=row["kind"], version=row["version"]).latest("at")
+        last = found.filter(kind=row["kind"], version=row["version"]).latest("at")
         yield Contamination(
             what=f"{row['kind']} {row['version']}",
             at=last.at,

@@ -1,7 +1,7 @@
 """What a person says with an order on a rollout's page."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
@@ -59,7 +59,8 @@ class OrderForm(forms.Form):
         if kind is not Order.Kind.SUPERSEDE:
             del self.fields["by"]
         elif rollout is not None:
-            self.fields["by"].queryset = selectors.successors(rollout)
+            choice = cast(forms.ModelChoiceField, self.fields["by"])
+            choice.queryset = selectors.successors(rollout)
 
     def clean_signatures(self) -> list[str]:
         return _names(self.cleaned_data["signatures"])

@@ -474,8 +474,10 @@ def attempt_since(attempt: Attempt) -> datetime:
 
 def reminded_at(status: Status | WaveStatus, since: datetime | None) -> datetime | None:
     """Return when people are reminded of what has stood so since then; None where never."""
-    is_wave = isinstance(status, WaveStatus)
-    patience = WAVE_PATIENCE.get(status) if is_wave else PATIENCE.get(status)
+    if isinstance(status, WaveStatus):
+        patience = WAVE_PATIENCE.get(status)
+    else:
+        patience = PATIENCE.get(status)
     return None if patience is None or since is None else since + patience
 
 

@@ -189,6 +189,7 @@ def _rollouts(since: datetime, now: datetime) -> Iterator[_UnderWay]:
     rollouts = Rollout.objects.filter(pk__in=written.values("rollout")).select_related("bundle")
     for rollout in rollouts.order_by("-started_at")[:MOST]:
         rows = written.filter(rollout=rollout).order_by("-started_at")
-        touched = dict(rows.values_list("machine_id", "started_at"))  # the first try of each
+        pairs = rows.values_list("machine_id", "started_at")
+        touched = {machine: at for machine, at in pairs if at is not None}  # the first of each
         what = f"{rollout.name}: {rollout.bundle}"
         yield _UnderWay(rollout.kind, what, touched, rollout=rollout.pk)

@@ -91,10 +91,9 @@ def retire_machine(
         raise MachineBusy(
             f"{machine.name} is {old}: what is under way on it has to end before it retires"
         )
-    told = {"actor": actor, "now": now, "reason": reason, "user": user}
-    if (old, Trigger.RETIRE) not in lifecycle.TRANSITIONS:
-        move_machine(machine, Trigger.SUSPECT, **told)
-    move_machine(machine, Trigger.RETIRE, **told)
+    is_direct = (old, Trigger.RETIRE) in lifecycle.TRANSITIONS
+    for trigger in (Trigger.RETIRE,) if is_direct else (Trigger.SUSPECT, Trigger.RETIRE):
+        move_machine(machine, trigger, actor=actor, now=now, reason=reason, user=user)
     change = Change.objects.create(
         source="inventory",
         key=f"{machine.name}/retired",

@@ -36,7 +36,9 @@ OBSERVATIONAL = (
 class NewChangeSerializer(StrictSerializer):
     """A change that was made elsewhere: a driver, a switch, a setting."""
 
-    source = serializers.CharField(max_length=100, help_text="the system that reports")
+    source = serializers.CharField(  # type: ignore[assignment]
+        max_length=100, help_text="the system that reports"
+    )
     key = serializers.CharField(max_length=200, help_text="of the source; repeated, it is the same")
     kind = serializers.ChoiceField(
         [
@@ -82,7 +84,7 @@ class RowSerializer(StrictSerializer):
     """One thing that changed, whoever changed it."""
 
     at = serializers.DateTimeField()
-    source = serializers.CharField(
+    source = serializers.CharField(  # type: ignore[assignment]
         help_text="report, install, read_back, order, move or clock: whose record it is"
     )
     what = serializers.CharField()

@@ -37,7 +37,7 @@ class BlockedBySerializer(serializers.Serializer):
 
     @extend_schema_field(ConditionSerializer(many=True))
     def get_blocked_by(self, subject: Rollout | Wave | Attempt) -> list[dict[str, Any]]:
-        return ConditionSerializer(explain(subject), many=True).data
+        return list(ConditionSerializer(explain(subject), many=True).data)
 
 
 class RolloutSerializer(StrictModelSerializer):

@@ -93,7 +93,7 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
 
     def get_serializer_class(self) -> type[Serializer]:
         is_one = self.action == "retrieve"
-        return OneRolloutSerializer if is_one else super().get_serializer_class()
+        return OneRolloutSerializer if is_one else self.serializer_class
 
     @extend_schema(request=NewRolloutSerializer, responses={201: RolloutSerializer})
     def create(self, request: Request) -> Response:
@@ -308,7 +308,7 @@ class AttemptViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
 
     def get_serializer_class(self) -> type[Serializer]:
         is_one = self.action == "retrieve"
-        return OneAttemptSerializer if is_one else super().get_serializer_class()
+        return OneAttemptSerializer if is_one else AttemptSerializer
 
     @extend_schema(
         parameters=ROLLOUT_PARAMETERS, request=TriageSerializer, responses=AttemptSerializer

@@ -27,10 +27,11 @@ def _overdue(now: datetime) -> Iterator[Reminder]:
         yield from _reminder(rollout, "rollout", status, since, PATIENCE[status], now=now)
     running = Wave.objects.filter(rollout__status=Status.RUNNING)
     for wave in running.filter(status__in=list(WAVE_PATIENCE)).select_related("rollout__bundle"):
-        if (since := _waits_since(wave)) is not None:
+        began = _waits_since(wave)
+        if began is not None:
             patience = WAVE_PATIENCE[WaveStatus(wave.status)]
             name = f"wave {wave.number}"
-            yield from _reminder(wave.rollout, name, wave.status, since, patience, now=now)
+            yield from _reminder(wave.rollout, name, wave.status, began, patience, now=now)
 
 
 def _waits_since(wave: Wave) -> datetime | None:
