@@ -16,7 +16,7 @@ PLAIN = frozenset({Order.Kind.SUBMIT, Order.Kind.START})
 #: Orders that are bound to the plan that was seen.
 BOUND = frozenset({Order.Kind.SUBMIT, Order.Kind.APPROVE})
 #: Orders about machines that are named.
-ABOUT_MACHINES = frozenset({Order.Kind.RETRY, Order.Kind.EXCLUDE})
+ABOUT_MACHINES = frozenset({Order.Kind.RETRY, Order.Kind.EXCLUDE, Order.Kind.RELEASE})
 
 
 class OrderForm(forms.Form):

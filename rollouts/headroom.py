@@ -96,7 +96,13 @@ def closed_places(block: Block, *, now: datetime) -> dict[planning.Place, planni
 
 
 def may_write(attempt: Attempt, *, now: datetime) -> planning.Gate:
-    """Tell whether a drained attempt may begin to write: it has to be over within its window."""
+    """Tell whether a drained attempt may begin to write: it has to be over within its window.
+
+    What activates as one is not divided: once one machine has begun, the others follow.
+    """
+    others = members_of_domain(attempt)
+    if any(other.status in IN_FLIGHT - {AttemptStatus.DRAINING} for other in others):
+        return planning.Gate(True)
     place = planning.Place(site=attempt.machine.site, pool=attempt.machine.pool)
     freezes = freezes_of(attempt.rollout, now=now)
     return _gate(attempt.rollout, place, freezes, now=now, is_begun=True)

@@ -47,6 +47,8 @@ def _member_orders(rollout: Rollout) -> Iterator[Order.Kind]:
         yield Order.Kind.RETRY
     if rollout.finished_at is None and rollout.status != Status.DRAFT:
         yield Order.Kind.EXCLUDE
+    if selectors.held_machines(rollout).exists():
+        yield Order.Kind.RELEASE
 
 
 def wave_orders(wave: Wave | None) -> Iterator[Order.Kind]:

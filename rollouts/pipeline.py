@@ -22,6 +22,7 @@ from rollouts.models import Action, Attempt, Decision, Rollout, Wave
 from rollouts.services import (
     cycles,
     draw_check,
+    on_halt,
     orders,
     outside,
     retries,
@@ -214,8 +215,10 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
     if rollout.status == Status.RUNNING:
         _run(rollout, now=now)
     elif rollout.status == Status.HALTED:
+        on_halt.carry_out(rollout, now=now)
         _after_halt(rollout, now=now)
     elif rollout.status == Status.ROLLING_BACK:
+        on_halt.carry_out(rollout, now=now)
         _watch_roll_back(rollout, now=now)
 
 
@@ -371,8 +374,12 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     What usually wakes it (an attempt that ended, a child that completed) may get lost with its
     worker, so wherever it waits for machines it also looks by itself from time to time.
     """
+    if rollout.status == Status.HALTED and selectors.is_in_flight(rollout):
+        return now + WAITING
     if rollout.status == Status.HALTED and _rolls_back(rollout):
-        return now + WAITING if selectors.is_in_flight(rollout) else now
+        return now
+    if rollout.status == Status.HALTED and on_halt.is_left(rollout):
+        return now + WAITING
     if rollout.status == Status.ROLLING_BACK:
         return now + WAITING
     if rollout.status != Status.RUNNING:

@@ -8,7 +8,7 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 
 from fleet import clock, leases
 from fleet.lifecycle import State
-from fleet.models import FirmwareBundle, FirmwareImage, Observation, StateChange
+from fleet.models import Cordon, FirmwareBundle, FirmwareImage, Observation, StateChange
 from rollouts import planning
 from rollouts.analysis.policy import Metric
 from rollouts.analysis.pooling import pooled_z, upper_tail
@@ -233,6 +233,11 @@ def readiness_of(
         images=[_image(image) for image in kept],
         allow_unordered=plan.get("allow_unordered", False),
     )
+
+
+def held_machines(rollout: Rollout) -> QuerySet[Cordon]:
+    """Return the cordons that stand in the rollout's own name, since a halt."""
+    return Cordon.objects.filter(owner=rollout.actor, lifted_at=None).select_related("machine")
 
 
 def cannot_go_back(rollout: Rollout, places: Iterable[Assignment]) -> dict[int, str]:

@@ -33,14 +33,13 @@ from rollouts import aftermath, charts, offers, policies, roles, selectors, serv
 from rollouts.analysis.policy import Guardrail
 from rollouts.changes import changed_since
 from rollouts.contamination import contaminations
-from rollouts.errors import UnknownSignature
-from rollouts.errors import OrderRefused
+from rollouts.errors import OrderRefused, UnknownSignature
 from rollouts.explain import explain
 from rollouts.forms import ChangesForm, ClearForm, OrderForm, ReasonForm, TriageForm
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
-from rollouts.services.risk import residual_risk
 from rollouts.roster import roster_changes
+from rollouts.services.risk import residual_risk
 from rollouts.suspects import line_up
 
 View = Callable[..., HttpResponse]
@@ -68,6 +67,7 @@ COMMANDS: Mapping[Order.Kind, Callable[..., Order | None]] = {
     Order.Kind.ACKNOWLEDGE: services.acknowledge,
     Order.Kind.RETRY: services.retry,
     Order.Kind.EXCLUDE: services.exclude,
+    Order.Kind.RELEASE: services.release,
     Order.Kind.SUPERSEDE: services.supersede,
 }
 
@@ -88,6 +88,7 @@ LABELS: Mapping[Order.Kind, Any] = {
     Order.Kind.ACKNOWLEDGE: _("Acknowledge signatures"),
     Order.Kind.RETRY: _("Retry failed machines"),
     Order.Kind.EXCLUDE: _("Exclude machines"),
+    Order.Kind.RELEASE: _("Release machines to work"),
     Order.Kind.SUPERSEDE: _("Supersede by a newer rollout"),
 }
 

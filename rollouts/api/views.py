@@ -27,8 +27,8 @@ from rollouts.api.changes import RosterSerializer
 from rollouts.api.serializers import (
     AcknowledgeSerializer,
     AdvanceSerializer,
-    ApproveSerializer,
     AftermathSerializer,
+    ApproveSerializer,
     AttemptSerializer,
     ClearSerializer,
     ConditionSerializer,
@@ -209,6 +209,11 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
     def exclude(self, request: Request, pk: str) -> Response:
         """Leave machines alone; they stay in their arm, and their wave becomes advisory."""
         return self.give(services.exclude)
+
+    @order(MachinesSerializer)
+    def release(self, request: Request, pk: str) -> Response:
+        """Give machines back to work that a halt had taken out of it."""
+        return self.give(services.release)
 
     @order(SupersedeSerializer)
     def supersede(self, request: Request, pk: str) -> Response:

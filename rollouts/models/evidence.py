@@ -95,6 +95,7 @@ class Order(AppendOnlyModel):
         SKIP_WAVE = "skip_wave"
         RETRY = "retry"
         EXCLUDE = "exclude"
+        RELEASE = "release"
         ROLL_BACK = "roll_back"
         CANCEL = "cancel"
         SUPERSEDE = "supersede"

@@ -4,6 +4,7 @@ from rollouts.services.approvals import approve, deny, expire_approvals
 from rollouts.services.freezes import freeze_refusals, lift_freeze, set_freeze
 from rollouts.services.members import exclude, retry
 from rollouts.services.memory import clear
+from rollouts.services.on_halt import release
 from rollouts.services.orders import (
     acknowledge,
     advance,
@@ -41,6 +42,7 @@ __all__ = [
     "override",
     "pause",
     "preview",
+    "release",
     "resume",
     "retry",
     "roll_back",

@@ -22,6 +22,7 @@ from rollouts.lifecycle import (
     next_status,
 )
 from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
+from rollouts.services import on_halt
 from rollouts.services.approvals import check_approval
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.starts import call_off_waiting

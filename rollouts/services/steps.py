@@ -74,8 +74,17 @@ def drain(attempt: Attempt, now: datetime) -> bool:
         return return_untouched(attempt, now, detail=detail, is_over=True)
     gate = headroom.may_write(attempt, now=now)
     if not gate.is_open:
-        return return_untouched(attempt, now, detail=gate.reason, not_before=gate.opens_at)
+        return _wait_for_window(attempt, gate, now)
     return _begin_staging(attempt, readings, _snapshot(attempt, now), now)
+
+
+def _wait_for_window(attempt: Attempt, gate: planning.Gate, now: datetime) -> bool:
+    """Stay idle where the plan drains ahead of the window that is to open; else give back."""
+    ahead = timedelta(minutes=attempt.rollout.plan.get("drain_ahead_minutes", 0))
+    if gate.opens_at is not None and gate.opens_at <= now + ahead:
+        forecast = {"due": gate.opens_at, "forecast_at": gate.opens_at}
+        return wait(attempt, now, detail=gate.reason[:300], **forecast)
+    return return_untouched(attempt, now, detail=gate.reason, not_before=gate.opens_at)
 
 
 def _wait_for_work(attempt: Attempt, occupancy: Occupancy, now: datetime) -> bool:
@@ -115,6 +124,8 @@ def _stage_online(attempt: Attempt, now: datetime) -> bool:
         return False
     targets = _targets(attempt)
     waiting = [at for at in planning.online_prefix(targets) if at not in _done(attempt, "staged")]
+    if not headroom.may_write(attempt, now=now).is_open:
+        return False
     if not waiting or not (attempt.steps.get("before") or _begin_online(attempt, now)):
         return False
     answer = _ask(attempt, Step.STAGE, [waiting[0]], now)

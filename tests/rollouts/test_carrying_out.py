@@ -9,7 +9,7 @@ from fleet import services as fleet_services
 from fleet.models import FirmwareImage, FirmwareRecord, Machine, StateChange
 from rollouts import pipeline, selectors, services, tasks
 from rollouts.models import Attempt, Decision, Membership, Order, Rollout, Transition
-from tests.factories import make_user
+from tests.factories import make_image, make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import NEW, OLD, started
 
@@ -410,6 +410,7 @@ def test_a_roll_back_returns_every_part_of_a_kind_to_its_own_version(
     rollout = started(fake_fleet, kinds=("nic",), on_halt={"succeeded": "roll_back"})
     two = planned(rollout)[0]
     fake_fleet.versions[two] = {"nic/1": OLD, "nic/2": "1.1"}
+    make_image("nic", "1.1")
     driver.run(rollout, hours=12)
     assert fake_fleet.versions[two] == {"nic/1": NEW, "nic/2": NEW}
 

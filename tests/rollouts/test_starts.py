@@ -140,6 +140,20 @@ def test_a_machine_that_was_drained_too_late_for_its_window_is_given_back_untouc
     assert late.status == "succeeded"
 
 
+def test_machines_drained_ahead_of_their_window_are_written_to_when_it_opens(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, windows=[EVENING], drain_ahead_minutes=90)
+    driver.run(rollout, hours=9.9)
+    assert statuses(rollout) == {"draining": 8}
+    assert set(rollout.attempts.values_list("started_at", flat=True)) == {NOW + 8.5 * HOUR}
+    assert not fake_fleet.flashed
+
+    driver.run(rollout, hours=1)
+
+    assert statuses(rollout) == {"succeeded": 8}
+
+
 def test_machines_behind_a_full_rack_are_found_however_long_the_queue(
     fake_fleet: FakeFleet, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
