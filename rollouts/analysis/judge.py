@@ -9,6 +9,7 @@ depends on a later one.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
@@ -29,6 +30,7 @@ from rollouts.analysis.guardrails.interruptions import RecoveryTrack
 from rollouts.analysis.guardrails.per_unit import unacknowledged
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
+from rollouts.analysis.jumps import FaultChange, Jump, PaceChange
 from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.proportions import hard_stop
@@ -58,11 +60,14 @@ __all__ = [
     "labels_for",
     "recommend",
     "replay",
+    "replay_jump",
 ]
 
 ENGINE_VERSION = "2"
 """Changes whenever the same samples could give other integers or another verdict."""
 
+NEAR = "is_near_canary"
+"""Name under which a look keeps who shares a job, leaf or domain with a canary."""
 EXTENSION_CHECKPOINT = 2.0
 """Stands for the extension's end among the checkpoints passed."""
 SAMPLE_RATIO_P = 0.001
@@ -435,7 +440,7 @@ def _one_look(
             guardrails=tuple(evaluations),
             recommendation=recommendation,
             flags=_flags(run, index),
-            scores=_scores(prepared, look),
+            scores=_scores(prepared, index),
         ),
         state,
     )
@@ -461,7 +466,10 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
     kind = _LISTENS.get(guardrail.metric, REPORTS)
     silence = prepared.silence.get(kind) if kind is not None else None
     missing = (
-        _mixed(run, guardrail) or track.missing(index) or (silence[index] if silence else None)
+        _mixed(run, guardrail)
+        or _withheld(run, guardrail)
+        or track.missing(index)
+        or (silence[index] if silence else None)
     )
     checkpoint = state.pending if missing is None else None
     level, bound = _widen_levels(run.policy, run.plan, state, checkpoint=checkpoint)
@@ -520,6 +528,16 @@ def _mixed(run: Run, guardrail: Guardrail) -> str | None:
     )
 
 
+def _withheld(run: Run, guardrail: Guardrail) -> str | None:
+    """Why faults cannot be counted that one of the guardrail's signatures would count."""
+    if guardrail.metric is not Metric.FAULTS:
+        return None
+    for name, reason in sorted(run.samples.withheld.items()):
+        if any(fnmatchcase(name, pattern) for pattern in guardrail.signatures):
+            return f"{name} is not counted: {reason}"
+    return None
+
+
 def _is_decidable(
     prepared: _Prepared, guardrail: Guardrail, index: int, *, missing: str | None
 ) -> bool | None:
@@ -549,19 +567,23 @@ def _flags(run: Run, index: int) -> tuple[str, ...]:
     return ("sample_ratio",) if p < SAMPLE_RATIO_P else ()
 
 
-def _scores(prepared: _Prepared, look: Look) -> dict[str, tuple[int, ...]]:
-    """The integer scores of a live look, enough to replay it; recordings keep their files."""
-    if prepared.run.plan.is_recorded:
+def _scores(prepared: _Prepared, index: int) -> dict[str, tuple[int, ...]]:
+    """The integers of a live look, enough to replay it; recordings keep their files."""
+    run = prepared.run
+    if run.plan.is_recorded:
         return {}
-    scores = {
-        key: tuple(column.tolist())
-        for key, column in prepared.columns.items()
-        if key.endswith(f"/{look.number}")
-    }
-    near = prepared.run.samples.units.is_near_canary
+    number = run.looks[index].number
+    kept = {key: column for key, column in prepared.columns.items() if key.endswith(f"/{number}")}
+    for name, track in prepared.tracks.items():
+        if not isinstance(track, FaultTrack | ThroughputTrack) or track.jump(index) is None:
+            continue
+        change = track.change(index)
+        for part, column in ({} if change is None else change.columns()).items():
+            kept[f"{name}/jump-{part}/{number}"] = column
+    near = run.samples.units.is_near_canary
     if near is not None:
-        scores[f"is_near_canary/{look.number}"] = tuple(near.astype(np.int64).tolist())
-    return scores
+        kept[f"{NEAR}/{number}"] = near.astype(np.int64)
+    return {key: tuple(column.tolist()) for key, column in kept.items()}
 
 
 # --- what a recommendation needs to know --------------------------------------------------
@@ -673,6 +695,65 @@ def replay(
         before = states.get(name, CrossingState.initial(labels.paths))
         found[name] = cross(before, sums, level=Fraction(level))
     return found
+
+
+def replay_jump(
+    scores: Mapping[str, Sequence[int]],
+    *,
+    name: str,
+    look: int,
+    design: Design,
+    tolerance: float,
+) -> Jump | None:
+    """Recompute from a stored look whether both arms of a guardrail had jumped.
+
+    Parameters
+    ----------
+    scores : mapping of score name to one integer per unit
+        As `LookEvaluation.scores` keeps them: the change since the period before is there only
+        where there was a jump.
+    name, look
+        Of the guardrail and the look.
+    design : Design
+        Of the wave.
+    tolerance : float
+        The guardrail's; of throughput a relative drop, of faults it does not matter.
+
+    Returns
+    -------
+    Jump or None
+        Equal to what the look saw, up to the last digits of another SciPy.
+
+    Examples
+    --------
+    >>> design = Design(stratum=np.zeros(30, int), is_canary=np.arange(30) < 10)
+    >>> pace = (1e9 * (0.9 + 0.001 * np.arange(30))).astype(int)
+    >>> found = replay_jump({"throughput/jump-pace/1": pace.tolist()}, name="throughput", look=1,
+    ...                     design=design, tolerance=0.01)
+    >>> found.is_environment
+    False
+    """
+    near = scores.get(f"{NEAR}/{look}")
+    is_near = None if near is None else np.array(near, dtype=np.bool_)
+    head = f"{name}/jump-"
+    parts = {
+        key.removeprefix(head).removesuffix(f"/{look}"): np.array(column, dtype=np.int64)
+        for key, column in scores.items()
+        if key.startswith(head) and key.endswith(f"/{look}")
+    }
+    if "pace" in parts:
+        return PaceChange(parts["pace"]).jump(
+            tolerance=tolerance, is_canary=design.is_canary, is_near=is_near
+        )
+    if "episodes" not in parts:
+        return None
+    change = FaultChange(
+        episodes=parts["episodes"],
+        seconds=parts["seconds"],
+        episodes_before=parts["episodes-before"],
+        seconds_before=parts["seconds-before"],
+    )
+    return change.jump(is_canary=design.is_canary, is_near=is_near)
 
 
 def _stored_sums(scores: Mapping[str, Sequence[int]], name: str, *, labels: Labels) -> IntArray:

@@ -13,7 +13,10 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from rollouts.analysis.errors import InvalidSample
-from rollouts.analysis.samples import BoolArray, FloatArray
+from rollouts.analysis.exposure import SECONDS_PER_DAY
+from rollouts.analysis.hazards import jump_z
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
+from rollouts.analysis.scores import UNITS_PER_RATIO
 from rollouts.analysis.throughput import HIGHEST_RELATIVE
 
 JUMP_Z = 3.0902
@@ -121,6 +124,93 @@ def jump_of(
         return Jump(canary, control, far=None, far_units=None)
     far = present & ~is_near & ~is_canary
     return Jump(canary, control, far=z_of(far), far_units=int(far.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class PaceChange:
+    """Each unit's throughput since the clock's start over that of before, as whole billionths.
+
+    -1 where either is unknown. Integers, so that a stored look gives the same z again.
+    """
+
+    pace: IntArray
+
+    @classmethod
+    def of(cls, ratio: FloatArray) -> "PaceChange":
+        known = ~np.isnan(ratio)
+        whole = np.rint(UNITS_PER_RATIO * np.minimum(ratio[known], HIGHEST_RELATIVE))
+        pace = np.full(ratio.shape, -1, dtype=np.int64)
+        pace[known] = whole.astype(np.int64)
+        return cls(pace)
+
+    def columns(self) -> dict[str, IntArray]:
+        """What has to be kept, by name."""
+        return {"pace": self.pace}
+
+    def jump(
+        self, *, tolerance: float, is_canary: BoolArray, is_near: BoolArray | None
+    ) -> Jump | None:
+        """Did both arms get slower, beyond the tolerance, than each was before?
+
+        Examples
+        --------
+        >>> change = PaceChange.of(0.9 + 0.001 * np.arange(30))
+        >>> change.jump(tolerance=0.01, is_canary=np.arange(30) < 10, is_near=None).words
+        'who shares a job, leaf or domain with a canary is not known'
+        """
+        known = self.pace >= 0
+        ratio = np.where(known, self.pace / UNITS_PER_RATIO, np.nan)
+        return jump_of(
+            lambda units: drop_z(ratio[units], tolerance=tolerance),
+            present=known,
+            is_canary=is_canary,
+            is_near=is_near,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FaultChange:
+    """Episodes and whole seconds in service per unit, since the clock's start and before.
+
+    -1 episodes: the unit does not count at this look.
+    """
+
+    episodes: IntArray
+    seconds: IntArray
+    episodes_before: IntArray
+    seconds_before: IntArray
+
+    def columns(self) -> dict[str, IntArray]:
+        """What has to be kept, by name."""
+        return {
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+            "episodes-before": self.episodes_before,
+            "seconds-before": self.seconds_before,
+        }
+
+    def jump(self, *, is_canary: BoolArray, is_near: BoolArray | None) -> Jump | None:
+        """Do both arms fail more often than each did before?
+
+        Examples
+        --------
+        >>> day = np.full(30, 86_400)
+        >>> change = FaultChange(4 + np.arange(30) % 3, day, 1 + np.arange(30) % 2, day)
+        >>> change.jump(is_canary=np.arange(30) < 10, is_near=np.arange(30) < 15).is_environment
+        True
+        """
+        days, before = self.seconds / SECONDS_PER_DAY, self.seconds_before / SECONDS_PER_DAY
+        return jump_of(
+            lambda units: jump_z(
+                self.episodes[units],
+                days[units],
+                episodes_before=self.episodes_before[units],
+                days_before=before[units],
+            ),
+            present=self.episodes >= 0,
+            is_canary=is_canary,
+            is_near=is_near,
+        )
 
 
 def drop_z(ratio: FloatArray, *, tolerance: float) -> float | None:

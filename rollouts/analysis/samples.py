@@ -273,6 +273,7 @@ class Samples:
     jobs whose machines are all in one arm (None: jobs are not known). `levels_before` None: the
     period before is that of the observations that end before the origin, if there are any.
     `before_seconds` is where the period before ends (None: not known); `faults` holds all of it.
+    `withheld` names signatures that cannot be counted at present, each with the reason.
     """
 
     origin: datetime
@@ -291,6 +292,7 @@ class Samples:
     purity: float | None = None
     levels_before: LevelsBefore | None = None
     before_seconds: float | None = None
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_codes(self.machines, "unit", size=len(self.units.name))

@@ -36,12 +36,11 @@ from rollouts.analysis.hazards import (
     Thinning,
     Totals,
     halt_score,
-    jump_z,
     rate_ratio,
     surprise_score,
 )
 from rollouts.analysis.hazards import ratio_limits as limits_of
-from rollouts.analysis.jumps import Jump, jump_details, jump_of
+from rollouts.analysis.jumps import FaultChange, Jump, jump_details
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import FaultRate, effective_margin, fault_ni_power, is_decidable
@@ -243,25 +242,28 @@ class FaultTrack:
         )
         return is_decidable(power)
 
-    def jump(self, index: int) -> Jump | None:
-        """Do both arms fail more often than each did in its own period before?
+    def change(self, index: int) -> FaultChange | None:
+        """Episodes and service now and in the period before; None where they are not compared.
 
         Whole days are compared, so that the time of day is no reason.
         """
         before = self.before
         if before is None or not self.run.has_whole_day(index):
             return None
-        return jump_of(
-            lambda units: jump_z(
-                self.count[units, index],
-                self.run.exposure.days[units, index],
-                episodes_before=before.episodes[units],
-                days_before=before.days[units],
-            ),
-            present=self.run.present(index),
-            is_canary=self.run.is_canary,
-            is_near=self.run.samples.units.is_near_canary,
+        return FaultChange(
+            episodes=np.where(self.run.present(index), self.count[:, index], -1),
+            seconds=np.rint(self.run.exposure.seconds[:, index]).astype(np.int64),
+            episodes_before=before.episodes,
+            seconds_before=np.rint(before.days * SECONDS_PER_DAY).astype(np.int64),
         )
+
+    def jump(self, index: int) -> Jump | None:
+        """Do both arms fail more often than each did in its own period before?"""
+        change = self.change(index)
+        if change is None:
+            return None
+        units = self.run.samples.units
+        return change.jump(is_canary=units.is_canary, is_near=units.is_near_canary)
 
     def judge(
         self, moment: Moment, sums: Mapping[str, IntArray]

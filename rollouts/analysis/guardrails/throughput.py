@@ -22,7 +22,7 @@ from rollouts.analysis.evidence import (
 )
 from rollouts.analysis.exposure import clock_start
 from rollouts.analysis.guardrails.run import Run
-from rollouts.analysis.jumps import Jump, drop_z, jump_details, jump_of
+from rollouts.analysis.jumps import Jump, PaceChange, jump_details
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import is_decidable, throughput_ni_power
@@ -155,20 +155,17 @@ class ThroughputTrack:
         )
         return table.cell_means(value[kept])
 
-    def jump(self, index: int) -> Jump | None:
-        """Did both arms get slower than each was in its own period before, beyond the tolerance?
-
-        Each unit is compared with itself, on the workloads that it ran in both periods.
-        """
-        if index not in self._jumps:
-            self._jumps[index] = self._jump(index)
-        return self._jumps[index]
+    def change(self, index: int) -> PaceChange | None:
+        """Each unit against itself, on the workloads that it ran in both periods."""
+        if index not in self._changes:
+            self._changes[index] = self._change(index)
+        return self._changes[index]
 
     @cached_property
-    def _jumps(self) -> dict[int, Jump | None]:
+    def _changes(self) -> dict[int, PaceChange | None]:
         return {}
 
-    def _jump(self, index: int) -> Jump | None:
+    def _change(self, index: int) -> PaceChange | None:
         if self._before is None:
             return None
         before, was = self._before
@@ -176,14 +173,20 @@ class ThroughputTrack:
         both = was & is_now & (before > 0)
         ratios = np.divide(now, before, out=np.zeros(now.shape), where=both)
         seen = both.sum(axis=1)
-        ratio = np.divide(
-            ratios.sum(axis=1), seen, out=np.full(self.run.units, np.nan), where=seen > 0
+        return PaceChange.of(
+            np.divide(ratios.sum(axis=1), seen, out=np.full(self.run.units, np.nan), where=seen > 0)
         )
-        return jump_of(
-            lambda units: drop_z(ratio[units], tolerance=self.guardrail.tolerance),
-            present=seen > 0,
-            is_canary=self.run.is_canary,
-            is_near=self.run.samples.units.is_near_canary,
+
+    def jump(self, index: int) -> Jump | None:
+        """Did both arms get slower than each was in its own period before, beyond the tolerance?"""
+        change = self.change(index)
+        if change is None:
+            return None
+        units = self.run.samples.units
+        return change.jump(
+            tolerance=self.guardrail.tolerance,
+            is_canary=units.is_canary,
+            is_near=units.is_near_canary,
         )
 
     # --- judgement -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from scipy.stats import ttest_1samp
 
 from rollouts.analysis import judge
 from rollouts.analysis.errors import InvalidSample
-from rollouts.analysis.jumps import JUMP_Z, LEAST_FAR_UNITS, Jump, drop_z, jump_of
+from rollouts.analysis.jumps import JUMP_Z, LEAST_FAR_UNITS, Jump, drop_z, jump_details, jump_of
 from rollouts.analysis.samples import LevelsBefore, Samples
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason
 from tests.rollouts.analysis import worlds
@@ -182,6 +182,44 @@ def test_what_was_seen_of_a_jump_is_kept_with_the_evaluation():
     assert kept["far_units"] == 100
     assert min(kept["canary_z"], kept["control_z"], kept["far_z"]) > JUMP_Z
     assert sum(last.scores["is_near_canary/4"]) == 100
+
+
+def test_a_stored_look_gives_the_same_jumps_again():
+    samples = slowed(factor=0.95, who=EVERYBODY, near=NEAR_HALF)
+    before = [(m, -30.0 - 0.1 * (m % 90)) for m in range(UNITS)]
+    since = [(m, 1.0 + 9 * i + m % 7) for m in range(UNITS) for i in range(4 + m % 3)]
+    enrolled = np.full(UNITS, -48 * HOUR)
+    samples = replace(
+        samples,
+        faults=worlds.faults(before + since),
+        machines=replace(samples.machines, enrolled_seconds=enrolled),
+    )
+
+    last = judged(samples, FAULTS, THROUGHPUT)[-1]
+
+    assert last.recommendation.code is Reason.ENVIRONMENT
+    for guardrail, tolerance in zip(last.guardrails, (1.0, 0.01), strict=True):
+        again = judge.replay_jump(
+            last.scores,
+            name=guardrail.name,
+            look=last.look,
+            design=judge.design_of(samples),
+            tolerance=tolerance,
+        )
+        assert jump_details(again) == {"jump": guardrail.details["jump"]}
+
+
+def test_a_look_without_a_jump_has_none_to_give_again():
+    samples = slowed(factor=1.0, who=EVERYBODY, near=NEAR_HALF)
+
+    last = judged(samples)[-1]
+
+    design = judge.design_of(samples)
+    assert "throughput/jump-pace/4" not in last.scores
+    assert (
+        judge.replay_jump(last.scores, name="throughput", look=4, design=design, tolerance=0.01)
+        is None
+    )
 
 
 # --- synchronous jobs ------------------------------------------------------------------------
