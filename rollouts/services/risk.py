@@ -3,7 +3,7 @@
 Everything is taken from what the submission stored, so whoever reads it later reads the same.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Count
@@ -48,21 +48,30 @@ def _wave(wave: Wave, plan: Mapping[str, Any]) -> dict[str, Any]:
         "is_smoke": _is_smoke(wave, plan),
         "summary": wave.forecast.get("summary", ""),
         "excess_faults": wave.forecast.get("expected_excess_faults"),
-        "words": [word for name, row in guardrails.items() for word in _words(name, row)],
+        "words": [_words(name, row) for name, row in guardrails.items()],
     }
 
 
-def _words(name: str, row: Mapping[str, Any]) -> Iterator[str]:
-    """Say of one guardrail what the wave halts on, and what it rules out and what it does not."""
-    yield f"{name}: halts on {row['halts_on_words']} (at 50, 80, 90 % power)"
+def _words(name: str, row: Mapping[str, Any]) -> str:
+    """Say of one guardrail what the wave rules out and what not, and what it halts on."""
+    return f"{name}: {_rules_out(row)}; {_halts_on(row)}"
+
+
+def _rules_out(row: Mapping[str, Any]) -> str:
     if row["rules_out_words"] == "–":
-        yield f"{name}: rules nothing out, it only halts"
-    elif row["rules_out"] is None:
-        yield f"{name}: can rule out nothing; the margin is {row['margin_words']}"
-    elif row["margin"] is None or row["rules_out"] <= row["margin"]:
-        yield f"{name}: can rule out {row['margin_words']}"
-    else:
-        yield f"{name}: can rule out {row['rules_out_words']}, not {row['margin_words']}"
+        return "rules nothing out"
+    if row["rules_out"] is None:
+        return f"can rule out nothing, the margin is {row['margin_words']}"
+    if row["margin"] is None or row["rules_out"] <= row["margin"]:
+        return f"can rule out {row['margin_words']}"
+    return f"can rule out {row['rules_out_words']}, not {row['margin_words']}"
+
+
+def _halts_on(row: Mapping[str, Any]) -> str:
+    said = row["halts_on_words"]
+    if not any(effect is not None for effect in row["halts_on"]):
+        return f"halts on: {said}"
+    return f"halts on {said} with a chance of 50 / 80 / 90 %"
 
 
 def _roll_back(plan: Mapping[str, Any]) -> str:
@@ -81,6 +90,4 @@ def _roll_back(plan: Mapping[str, Any]) -> str:
 def _irreversible(rollout: Rollout) -> list[dict[str, Any]]:
     stuck = Assignment.objects.filter(rollout=rollout).exclude(irreversible="")
     rows = stuck.order_by().values("irreversible").annotate(count=Count("pk")).order_by("-count")
-    return [
-        {"reason": row["irreversible"], "count": row["count"]} for row in rows[:MOST_REASONS]
-    ]
+    return [{"reason": row["irreversible"], "count": row["count"]} for row in rows[:MOST_REASONS]]
