@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from django.core.management import call_command
 
 from fleet.models import Machine, Observation
 from rollouts.models import Rollout
+from rollouts.replay import replay_jumps
 from tests.factories import NOW
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import NEW, started
@@ -101,3 +103,6 @@ def test_a_regression_that_drags_both_arms_is_no_environment_and_never_widened(
     last = decisions.exclude(evaluation=None).last()
     assert last.evaluation.inputs["purity"] < 0.9
     assert rollout.waves.get(number=1).status == "held"
+    again = replay_jumps(decisions.filter(reason_code="interference").last().evaluation)
+    assert again == {"throughput": "interference"}
+    call_command("replay", rollout.name)

@@ -1,12 +1,13 @@
 """Recompute what a rollout's evaluations said, from their own records."""
 
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from rollouts.models import Evaluation, Rollout
-from rollouts.replay import replay
+from rollouts.replay import jump_word, replay, replay_jumps
 
 
 class Command(BaseCommand):
@@ -32,7 +33,24 @@ class Command(BaseCommand):
 
 
 def _differences(evaluation: Evaluation) -> list[str]:
-    again = replay(evaluation)
+    again, jumps = replay(evaluation), replay_jumps(evaluation)
+    stored = {
+        guardrail["name"]: jump_word(guardrail["details"]["jump"]["is_environment"])
+        for guardrail in evaluation.guardrails
+        if "jump" in guardrail["details"]
+    }
+    return [
+        *(
+            f"{evaluation}: {name} is stored as {stored.get(name, 'no jump')} of both arms, "
+            f"recomputed as {jumps.get(name, 'no jump')}"
+            for name in sorted(stored.keys() | jumps.keys())
+            if stored.get(name) != jumps.get(name)
+        ),
+        *_crossings(evaluation, again),
+    ]
+
+
+def _crossings(evaluation: Evaluation, again: Mapping[str, bool]) -> list[str]:
     return [
         f"{evaluation}: {guardrail['name']} is stored as "
         f"{_word(guardrail['crossed'])}, recomputed as {_word(again[guardrail['name']])}"
