@@ -32,6 +32,7 @@ from rollouts.models import (
     Transition,
     Wave,
 )
+from rollouts.services import on_halt
 from rollouts.services.records import Cause, lock, move, move_attempts, move_wave
 from rollouts.services.starts import call_off_waiting, queue, requeue
 
@@ -341,8 +342,9 @@ def continue_roll_back(rollout: Rollout, *, now: datetime) -> Rollout | None:
     """Return the child rollout of the present roll back, made once nothing is in flight.
 
     It was approved together with the plan and runs under the same caps, judged by installs
-    only. Whom it takes follows the plan's word per failure class; machines that cannot go back
-    stay, and the move says how many and why. Where no machine is to go back there is no child,
+    only. Whom it takes follows the plan's word per failure class and, where a person ordered it,
+    is everybody who runs the new versions; machines that cannot go back stay, and the move says
+    how many and why. Where no machine is to go back there is no child,
     and the parent is rolled back at once. Safe to repeat.
     """
     rollout = lock(rollout, Status.ROLLING_BACK)
@@ -354,13 +356,15 @@ def continue_roll_back(rollout: Rollout, *, now: datetime) -> Rollout | None:
     if selectors.is_in_flight(rollout):
         return None
     cause = began.decision or began.order
-    places = _to_roll_back(rollout)
+    places = _to_roll_back(rollout, is_ordered=began.order is not None)
     stuck = selectors.cannot_go_back(rollout, places)
     places = [place for place in places if place.machine_id not in stuck]
     note = _left_behind(stuck)
     if not places:
         finish_roll_back(rollout, cause=cause, now=now, note=note)
         return None
+    # A machine that the halt has taken out of work could not be updated by the child.
+    on_halt.let_go(rollout, now=now, machines=[place.machine for place in places])
     child = _create_child(rollout, places, now=now)
     move(child, Trigger.START, cause=cause, now=now, note=note, started_at=now, due_at=now)
     return child
@@ -421,11 +425,16 @@ def _child_name(rollout: Rollout) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _to_roll_back(rollout: Rollout) -> list[Assignment]:
-    """Return who is to go back by the plan and has not gone back already."""
-    classes = [
-        name for name, verb in rollout.plan["on_halt"].items() if verb == Action.Kind.ROLL_BACK
-    ]
+def _to_roll_back(rollout: Rollout, *, is_ordered: bool) -> list[Assignment]:
+    """Return who is to go back and has not gone back already.
+
+    By itself a halt takes those back of whom the plan says so. A person who orders a roll back
+    means everybody who runs the new versions, but for those that are not to be rebooted.
+    """
+    verbs = rollout.plan["on_halt"]
+    classes = {name for name, verb in verbs.items() if verb == Action.Kind.ROLL_BACK}
+    if is_ordered and verbs.get(AttemptStatus.SUCCEEDED) != Action.Kind.DO_NOT_REBOOT:
+        classes.add(AttemptStatus.SUCCEEDED)
     machines = Attempt.objects.filter(status__in=classes, rollout=rollout).values("machine_id")
     returned = Attempt.objects.filter(
         rollout__parent=rollout, status=AttemptStatus.SUCCEEDED
@@ -434,6 +443,7 @@ def _to_roll_back(rollout: Rollout) -> list[Assignment]:
         Assignment.objects.filter(rollout=rollout, machine__in=machines)
         .exclude(previous_versions={})
         .exclude(machine__in=returned)
+        .select_related("machine")
         .order_by("stratum", "position")
     )
 

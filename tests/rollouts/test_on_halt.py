@@ -12,7 +12,7 @@ from rollouts.errors import OrderRefused
 from rollouts.models import Action, Rollout
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
-from tests.rollouts.plans import started
+from tests.rollouts.plans import OLD, started
 
 pytestmark = pytest.mark.django_db
 
@@ -155,6 +155,21 @@ def test_a_person_releases_machines_by_name_and_nobody_elses_cordon_is_lifted(
     assert idle(rollout) == canaries(rollout) - {first}
     assert first not in fake_fleet.drained
     assert Cordon.objects.get(owner="ann").lifted_at is None
+
+
+@pytest.mark.parametrize(("verb", "back"), [("leave", 8), ("drain", 8), ("do_not_reboot", 0)])
+def test_a_person_takes_everybody_back_but_those_that_are_not_to_be_rebooted(
+    fake_fleet: FakeFleet, driver: Driver, verb: str, back: int
+) -> None:
+    rollout = halted(fake_fleet, driver, verb)
+
+    services.roll_back(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, until="rolled_back", hours=12)
+
+    assert rollout.status == "rolled_back"
+    returned = [name for name in canaries(rollout) if fake_fleet.versions[name]["bmc"] == OLD]
+    assert len(returned) == back
+    assert len(idle(rollout)) == 8 - back
 
 
 def test_only_what_the_rollout_holds_is_released(fake_fleet: FakeFleet, driver: Driver) -> None:
