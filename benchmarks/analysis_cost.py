@@ -3,7 +3,7 @@
 Each size runs in a process of its own, so that its peak memory is its own. The labels of a wave
 are drawn once, packed, and reported apart; a later look finds them ready. The bare product is
 what no judge by re-assignment can avoid: unpacked labels times the score columns, of the same
-shapes, with numpy alone. Exit status 1 if a limit is exceeded.
+shapes, with numpy alone. All of it runs on one core. Exit status 1 if a limit is exceeded.
 """
 
 import argparse
@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from benchmarks.cells import Cell
 from benchmarks.judges import plan_of
@@ -50,9 +52,31 @@ SMALL, REPEATS = 10_000, 5
 """Up to this size everything is timed so many times, larger ones twice; the fastest counts."""
 
 
+class Spent(NamedTuple):
+    """Seconds on the wall, and of the core."""
+
+    wall: float
+    core: float
+
+    @classmethod
+    def now(cls) -> "Spent":
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, other: "Spent") -> "Spent":
+        return Spent(self.wall - other.wall, self.core - other.core)
+
+    def __add__(self, other: object) -> "Spent":
+        if not isinstance(other, Spent):
+            return NotImplemented
+        return Spent(self.wall + other.wall, self.core + other.core)
+
+
 @dataclass(frozen=True)
 class Cost:
-    """What one size costs; seconds are wall clock, memory is the process's peak."""
+    """What one size costs: wall clock, time of the core that did it, and the process's peak memory.
+
+    Ratios are of the core's time, which others on the same machine cannot lengthen.
+    """
 
     machines: int
     resamples: int
@@ -60,14 +84,16 @@ class Cost:
     labels_seconds: float
     first_look_seconds: float
     look_seconds: float
+    look_core_seconds: float
     product_seconds: float
     bare_product_seconds: float
+    bare_product_core_seconds: float
     peak_bytes: int
 
     @property
     def ratio(self) -> float:
         """A later look over the bare BLAS product, labels unpacked beforehand."""
-        return self.look_seconds / self.bare_product_seconds
+        return self.look_core_seconds / self.bare_product_core_seconds
 
 
 def policy() -> Policy:
@@ -95,51 +121,53 @@ def measure(machines: int) -> Cost:
     labels = judge.labels_for(drawn.samples, rules)
     labels_seconds = time.perf_counter() - started
     before = judge.initial_state(drawn.samples, rules)
-    first, state = _look(drawn, rules, plan, before, hour=LOOK_HOUR - 1)
+    first, columns, state = _look(drawn, rules, plan, before, hour=LOOK_HOUR - 1)
     repeats = REPEATS if machines <= SMALL else 2
-    later = []
+    later: list[Spent] = []
     for _ in range(repeats):  # what it may keep is kept from the look before, not from its double
         _look(drawn, rules, plan, before, hour=LOOK_HOUR - 1)
-        later.append(_look(drawn, rules, plan, state, hour=LOOK_HOUR)[0])
+        look, columns, _ = _look(drawn, rules, plan, state, hour=LOOK_HOUR)
+        later.append(look)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    columns = later[0][1]
     products = [_product(labels, columns) for _ in range(repeats)]
     return Cost(
         machines=machines,
         resamples=RESAMPLES,
         columns=columns,
         labels_seconds=labels_seconds,
-        first_look_seconds=first[0],
-        look_seconds=min(seconds for seconds, _ in later),
-        product_seconds=min(whole for whole, _ in products),
-        bare_product_seconds=min(bare for _, bare in products),
+        first_look_seconds=first.wall,
+        look_seconds=min(look.wall for look in later),
+        look_core_seconds=min(look.core for look in later),
+        product_seconds=min(whole.wall for whole, _ in products),
+        bare_product_seconds=min(bare.wall for _, bare in products),
+        bare_product_core_seconds=min(bare.core for _, bare in products),
         peak_bytes=peak,
     )
 
 
-def _product(labels: Labels, columns: int) -> tuple[float, float]:
-    """Seconds of unpacking and multiplying, and of the bare products alone."""
+def _product(labels: Labels, columns: int) -> tuple[Spent, Spent]:
+    """Unpacking and multiplying, and the bare products alone."""
     scores = np.random.default_rng(1).integers(-1000, 1000, (labels.units, columns))
     factors = scores.astype(np.float64)
     rows = max(1, PRODUCT_BYTES // (8 * labels.units))
-    bare = 0.0
-    started = time.perf_counter()
+    bare = Spent(0.0, 0.0)
+    started = Spent.now()
     for start in range(0, labels.paths, rows):
         block = labels.rows(start, min(start + rows, labels.paths)).astype(np.float64)
-        before = time.perf_counter()
+        before = Spent.now()
         block @ factors
-        bare += time.perf_counter() - before
-    return time.perf_counter() - started, bare
+        bare += Spent.now() - before
+    return Spent.now() - started, bare
 
 
 def _look(
     drawn: Wave, rules: Policy, plan: WavePlan, state: judge.WaveState, *, hour: int
-) -> tuple[tuple[float, int], judge.WaveState]:
-    """Seconds and score columns of one live look."""
+) -> tuple[Spent, int, judge.WaveState]:
+    """What one live look costs, its score columns, and the state after it."""
     look = Look(number=hour, as_of_seconds=hour * HOUR, elapsed=hour / LOOK_HOUR)
-    started = time.perf_counter()
+    started = Spent.now()
     evaluations, state = judge.evaluate(drawn.samples, rules, plan, looks=[look], state=state)
-    return (time.perf_counter() - started, len(evaluations[0].scores)), state
+    return Spent.now() - started, len(evaluations[0].scores), state
 
 
 def checks_of(costs: Sequence[Cost]) -> list[Check]:
@@ -168,7 +196,7 @@ def checks_of(costs: Sequence[Cost]) -> list[Check]:
             )
         )  # fmt: skip
     for small, large in pairwise(costs):
-        growth = large.look_seconds / small.look_seconds
+        growth = large.look_core_seconds / small.look_core_seconds
         most = large.machines * large.resamples / (small.machines * small.resamples)
         checks.append(
             Check(
@@ -192,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     costs = []
     context = multiprocessing.get_context("spawn")
     for machines in options.machines:
-        with context.Pool(1) as pool:
+        with context.Pool(1, initializer=threadpool_limits, initargs=(1,)) as pool:
             cost = pool.apply(measure, (machines,))
         costs.append(cost)
         print(

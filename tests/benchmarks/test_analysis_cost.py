@@ -11,8 +11,10 @@ FINE = Cost(
     labels_seconds=1.0,
     first_look_seconds=0.5,
     look_seconds=0.5,
+    look_core_seconds=0.5,
     product_seconds=0.5,
     bare_product_seconds=0.2,
+    bare_product_core_seconds=0.2,
     peak_bytes=200 * 2**20,
 )
 
@@ -26,7 +28,7 @@ def test_a_look_within_its_limits_passes():
 
 
 def test_a_slow_look_fails_by_its_limit_and_beside_the_product():
-    slow = replace(FINE, look_seconds=1.6)
+    slow = replace(FINE, look_seconds=1.6, look_core_seconds=1.6)
 
     assert failed(slow) == [
         "1280 machines: one look",
@@ -39,7 +41,7 @@ def test_too_much_memory_fails():
 
 
 def test_cost_that_grows_faster_than_machines_fails():
-    large = replace(FINE, machines=12_800, look_seconds=5.5, bare_product_seconds=2.0)
+    large = replace(FINE, machines=12_800, look_core_seconds=5.5, bare_product_core_seconds=2.0)
 
     assert failed(FINE, large) == ["growth from 1280 to 12800 machines"]
 
