@@ -110,11 +110,13 @@ def reasons_against(
         reasons.append(_nobody(rollout, population))
     reasons += [
         f"machines are in rollout {conflict.rollout!r} already: {conflict.machines.count} "
-        f"({', '.join(conflict.machines.first)}{', …' if conflict.machines.count > 10 else ''}), "
+        f"({conflict.machines.named}), "
         f"which writes {', '.join(conflict.kinds)} too or what that depends on"
         for conflict in population.conflicts
         if conflict.blocks
     ]
+    if not rollout.plan.get("leave_out_unfit", False):
+        reasons += _unfit(population)
     reasons += _divided(rollout, population, assignments, unit=policy.unit)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
@@ -136,6 +138,16 @@ def _divided(
     unit_of = {name: row.unit for row in assignments.rows for name in row.machines}
     places = ((getattr(m.place, domain), unit_of[m.name]) for m in population.members)
     return planning.split_domains(places, domain=domain, unit=unit)
+
+
+def _unfit(population: Population) -> list[str]:
+    """Say which selected machines the bundle is not for, unless the plan leaves them out."""
+    return [
+        f"{group.count} selected machines ({group.named}): {reason}; narrow the selector, or set "
+        "leave_out_unfit"
+        for reason, group in sorted(population.excluded.items())
+        if reason in population.unfit
+    ]
 
 
 def _nobody(rollout: Rollout, population: Population) -> str:

@@ -82,6 +82,11 @@ class Group:
         if len(self.first) < MOST_NAMED:
             self.first.append(name)
 
+    @property
+    def named(self) -> str:
+        more = ", …" if self.count > len(self.first) else ""
+        return f"{', '.join(self.first)}{more}"
+
 
 @dataclass(frozen=True)
 class Conflict:
@@ -97,10 +102,15 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Population:
-    """Who may be drawn, by name; who is left out, by reason; who else has these machines."""
+    """Who may be drawn, by name; who is left out, by reason; who else has these machines.
+
+    `unfit` are the reasons that only another bundle or another selector mends: a platform that is
+    not covered, a floor that is violated, versions that cannot be ordered.
+    """
 
     members: Sequence[Member]
     excluded: Mapping[str, Group]
+    unfit: frozenset[str]
     irreversible: Mapping[str, Group]
     conflicts: Sequence[Conflict]
 
@@ -125,16 +135,22 @@ def read_population(
     members: list[Member] = []
     excluded: dict[str, Group] = {}
     irreversible: dict[str, Group] = {}
+    unfit: set[str] = set()
     for pk, name, state, works, labels, place in _rows(
         selected, has_labels=not set(keys) <= _NO_LABELS
     ):
         present = versions.get(pk, _NOTHING)
         why = left_out.why(pk, state=state, works=works, platform=place.platform)
-        why = why or ready.blocked.get(id(present), "")
+        is_unfit = place.platform not in left_out.platforms
+        if not why:
+            why = ready.blocked.get(id(present), "")
+            is_unfit = bool(why)
         if not why and id(present) in ready.current:
             why = "runs the bundle already"
         if why:
             excluded.setdefault(why, Group()).add(name)
+            if is_unfit:
+                unfit.add(why)
             continue
         stuck = ready.irreversible.get(id(present), "")
         if stuck:
@@ -143,6 +159,7 @@ def read_population(
     return Population(
         members=members,
         excluded=excluded,
+        unfit=frozenset(unfit),
         irreversible=irreversible,
         conflicts=_conflicts(members, kinds=kinds, bundle=bundle, besides=besides),
     )
