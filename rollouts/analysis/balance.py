@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rollouts.analysis.labels import Design, Labels
-from rollouts.analysis.samples import FloatArray
+from rollouts.analysis.samples import FloatArray, IntArray
 from rollouts.analysis.scores import Strata, adjusted, quantised
 from rollouts.analysis.sequential import p_value
 
@@ -35,6 +35,10 @@ class Balance:
             return 1.0
         return min(1.0, len(self.p_values) * min(self.p_values.values()))
 
+    def breaks(self, name: str) -> bool:
+        """Whether this metric by itself shows that the assignment is no random one."""
+        return len(self.p_values) * self.p_values[name] < BROKEN_P
+
     @property
     def worst(self) -> str:
         """The metric with the smallest p-value; empty where there is none."""
@@ -45,15 +49,41 @@ class Balance:
         return self.p < BROKEN_P
 
 
-def balance_before(
-    figures: Mapping[str, FloatArray], *, design: Design, seed: int, resamples: int
-) -> Balance:
-    """Randomisation test of each figure of the period before, in both directions.
+def integer_scores(figures: Mapping[str, FloatArray], *, stratum: IntArray) -> dict[str, IntArray]:
+    """Figures of the period before as integers, centred within strata.
 
     Parameters
     ----------
     figures : mapping of metric to (units,) array
         One figure per unit; NaN where unknown, which stands at its stratum's mean.
+    stratum : (units,) int array
+
+    Examples
+    --------
+    >>> scores = integer_scores({"faults": np.array([2.0, 0.0, np.nan])}, stratum=np.zeros(3, int))
+    >>> scores["faults"].tolist()
+    [1000000, -1000000, 0]
+    """
+    strata = Strata.of(stratum)
+    return {
+        name: adjusted(
+            quantised(np.where(np.isnan(values), 0.0, values), per_unit=UNITS_PER_SCORE),
+            strata=strata,
+            where=~np.isnan(values),
+        )
+        for name, values in figures.items()
+    }
+
+
+def balance_of(
+    scores: Mapping[str, IntArray], *, design: Design, seed: int, resamples: int
+) -> Balance:
+    """Randomisation test of each score of the period before, in both directions.
+
+    Parameters
+    ----------
+    scores : mapping of metric to (units,) int array
+        As `integer_scores` makes them.
     design : Design
         Strata and arms; re-assignments draw within strata, as for every look.
     seed, resamples
@@ -62,33 +92,23 @@ def balance_before(
     Notes
     -----
     The same test as a single look: exact for a drawn assignment, so that a sound draw is called
-    broken in at most one of a thousand waves.
+    broken in at most one of a thousand waves. From the same integers it says the same anywhere.
 
     Examples
     --------
     >>> design = Design(stratum=np.zeros(200, int), is_canary=np.arange(200) < 40)
-    >>> level = np.where(np.arange(200) < 40, 5.0, 1.0)
-    >>> balance_before({"faults": level}, design=design, seed=1, resamples=9_999).is_broken
+    >>> level = {"faults": np.where(np.arange(200) < 40, 5.0, 1.0)}
+    >>> scores = integer_scores(level, stratum=design.stratum)
+    >>> balance_of(scores, design=design, seed=1, resamples=9_999).is_broken
     True
     """
-    if not figures:
+    if not scores:
         return Balance({})
-    strata = Strata.of(design.stratum)
-    columns = np.stack(
-        [
-            adjusted(
-                quantised(np.where(np.isnan(values), 0.0, values), per_unit=UNITS_PER_SCORE),
-                strata=strata,
-                where=~np.isnan(values),
-            )
-            for values in figures.values()
-        ],
-        axis=1,
-    )
+    columns = np.stack([*scores.values()], axis=1)
     sums = Labels.draw(design, seed=seed, resamples=resamples).sums(columns)
     return Balance(
         {
             name: min(1.0, 2 * min(p_value(column), p_value(-column)))
-            for name, column in zip(figures, sums.T, strict=True)
+            for name, column in zip(scores, sums.T, strict=True)
         }
     )

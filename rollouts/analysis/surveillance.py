@@ -7,9 +7,9 @@ nothing while they are installed and judged, and are canaries once their window 
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
-from scipy.special import logsumexp
 
 from rollouts.analysis.errors import InvalidSample, UnitMismatch
 from rollouts.analysis.samples import FloatArray, IntArray
@@ -41,18 +41,53 @@ class Watched:
             raise InvalidSample("a unit joins the canaries only after it has left the controls")
 
 
+@dataclass(frozen=True, order=True)
+class Evidence:
+    """An e-value as `mantissa * 2**exponent`, the mantissa in [.5, 1); larger ones compare larger.
+
+    Only sums, products and quotients of doubles made it, each rounded as IEEE 754 prescribes, so
+    it has the same bits on every machine and under every version of every library.
+
+    Examples
+    --------
+    >>> Evidence(exponent=8, mantissa=0.5).reaches(Fraction(100))
+    True
+    """
+
+    exponent: int
+    mantissa: float
+
+    @property
+    def log(self) -> float:
+        """Natural logarithm, for people."""
+        return math.log(self.mantissa) + self.exponent * math.log(2)
+
+    def reaches(self, needed: Fraction) -> bool:
+        """Whether it is at least `needed`, exactly."""
+        return Fraction(self.mantissa) * Fraction(2) ** self.exponent >= needed
+
+
+NO_EVIDENCE = Evidence(exponent=1, mantissa=0.5)
+"""1: what it is before any episode."""
+
+
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Log evidence after each counted first episode, and how many of them canaries had."""
+    """Evidence after each counted first episode, and how many of them canaries had."""
 
-    log_e: FloatArray
+    path: tuple[Evidence, ...]
     canary_episodes: int
     episodes: int
 
     @property
-    def highest(self) -> float:
-        """The largest log evidence so far, at least 0: what it was before any episode."""
-        return max(0.0, float(self.log_e.max(initial=0.0)))
+    def highest(self) -> Evidence:
+        """The largest evidence so far, at least 1."""
+        return max((NO_EVIDENCE, *self.path))
+
+    @property
+    def latest(self) -> Evidence:
+        """The evidence as it stands."""
+        return self.path[-1] if self.path else NO_EVIDENCE
 
 
 def watch(
@@ -96,7 +131,7 @@ def watch(
     >>> watched = Watched(np.zeros(20, int), np.where(np.arange(20) < 4, 0.0, np.inf),
     ...                   np.where(np.arange(20) < 4, 10.0, np.inf))
     >>> first = np.where(np.arange(20) == 2, 15.0, np.inf)
-    >>> round(float(np.exp(watch(watched, first).log_e[0])), 4)
+    >>> round(math.exp(watch(watched, first).highest.log), 4)
     2.1188
     """
     if first_seconds.shape != watched.stratum.shape:
@@ -105,8 +140,7 @@ def watch(
         )
     if np.isnan(first_seconds).any():
         raise InvalidSample("a first episode has a time, or infinity for none: got NaN")
-    theta = np.append(np.asarray(grid, dtype=np.float64), tolerance)
-    log_e = np.zeros(theta.size)
+    ratios = _Ratios(grid, tolerance)
     sides = _Sides.of(watched)
     path, canaries = [], 0
     order = np.argsort(first_seconds, kind="stable")  # ties by name, never by arm
@@ -116,11 +150,38 @@ def watch(
         is_canary, is_control = sides.take_out(unit, now)
         if not (is_canary or is_control):
             continue
-        share = canary / (canary + control)
-        log_e += np.log(theta) * is_canary - np.log(theta * share + 1 - share)
+        ratios.see(is_canary, canary=canary, control=control)
         canaries += int(is_canary)
-        path.append(float(logsumexp(log_e[:-1])) - math.log(theta.size - 1) - float(log_e[-1]))
-    return Watch(np.array(path, dtype=np.float64), canaries, len(path))
+        path.append(ratios.mean())
+    return Watch(tuple(path), canaries, len(path))
+
+
+class _Ratios:
+    """Likelihood ratios of each rate ratio of a grid over the tolerated one, scaled."""
+
+    def __init__(self, grid: tuple[float, ...], tolerance: float) -> None:
+        self._grid, self._tolerance = grid, tolerance
+        self._parts = [(0.5, 1)] * len(grid)
+
+    def see(self, is_canary: bool, *, canary: int, control: int) -> None:
+        """Multiply by theta^y / (theta pi + 1 - pi), over the same of the tolerated ratio."""
+        if not (canary and control):
+            return  # with one side at risk alone, who fails is no news
+        null = (self._tolerance if is_canary else 1.0) / (self._tolerance * canary + control)
+        parts = []
+        for theta, (mantissa, exponent) in zip(self._grid, self._parts, strict=True):
+            factor = (theta if is_canary else 1.0) / (theta * canary + control) / null
+            mantissa, shift = math.frexp(mantissa * factor)
+            parts.append((mantissa, exponent + shift))
+        self._parts = parts
+
+    def mean(self) -> Evidence:
+        largest = max(exponent for _, exponent in self._parts)
+        total = math.fsum(
+            math.ldexp(mantissa, exponent - largest) for mantissa, exponent in self._parts
+        )
+        mantissa, shift = math.frexp(total / len(self._parts))
+        return Evidence(exponent=largest + shift, mantissa=mantissa)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,10 +24,17 @@ class Evaluation(AppendOnlyModel):
 
     `inputs` holds what replaying needs besides the scores, the levels (among the guardrails'
     details) and the wave's roster: seed, resamples, alpha, and the judge's state before the look.
+    Numbers of looks are counted by kind.
     """
+
+    class Kind(models.TextChoices):
+        LOOK = "look"
+        SURVEILLANCE = "surveillance"
+        DRAW_CHECK = "draw_check"
 
     rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="evaluations")
     wave = models.ForeignKey(Wave, on_delete=models.PROTECT, related_name="evaluations")
+    kind = models.CharField(max_length=12, choices=Kind, default=Kind.LOOK)
     look = models.PositiveIntegerField()
     as_of = models.DateTimeField()
     elapsed = models.FloatField()
@@ -40,11 +47,13 @@ class Evaluation(AppendOnlyModel):
 
     class Meta:
         ordering = ("wave", "look")
-        constraints = (models.UniqueConstraint(fields=["wave", "look"], name="evaluation_once"),)
+        constraints = (
+            models.UniqueConstraint(fields=["wave", "kind", "look"], name="evaluation_once"),
+        )
         indexes = (models.Index(fields=["rollout", "as_of"], name="evaluation_rollout_as_of"),)
 
     def __str__(self) -> str:
-        return f"{self.wave} look {self.look}"
+        return f"{self.wave} {self.get_kind_display().lower()} {self.look}"
 
 
 class Decision(AppendOnlyModel):

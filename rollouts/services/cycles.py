@@ -5,12 +5,13 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason
@@ -65,9 +66,6 @@ def record_cycle(
     )
     if not changed:
         raise StaleRollout(f"look {outcome.look} of {wave} was recorded by somebody else")
-    content = pack_scores(outcome.scores)
-    digest = hashlib.sha256(content).hexdigest()
-    blob, _ = ScoreBlob.objects.get_or_create(digest=digest, defaults={"content": content})
     evaluation = Evaluation.objects.create(
         rollout=wave.rollout,
         wave=wave,
@@ -78,7 +76,7 @@ def record_cycle(
         guardrails=[plain(dataclasses.asdict(g)) for g in outcome.guardrails],
         flags=list(outcome.flags),
         inputs=plain(inputs),
-        scores=blob,
+        scores=_blob(outcome.scores),
         recorded_at=timezone.now(),
     )
     return decide(
@@ -89,6 +87,40 @@ def record_cycle(
         as_of=as_of,
         wave=wave,
         evaluation=evaluation,
+    )
+
+
+def _blob(scores: Mapping[str, Any]) -> ScoreBlob:
+    content = pack_scores(scores)
+    digest = hashlib.sha256(content).hexdigest()
+    return ScoreBlob.objects.get_or_create(digest=digest, defaults={"content": content})[0]
+
+
+@transaction.atomic
+def record_check(
+    wave: Wave,
+    kind: Evaluation.Kind,
+    *,
+    as_of: datetime,
+    guardrails: Sequence[Mapping[str, Any]],
+    scores: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    engine_version: str,
+) -> Evaluation:
+    """Store what the engine saw beside the looks at a wave, so that it can be replayed as they."""
+    made = Evaluation.objects.filter(wave=wave, kind=kind).aggregate(last=Max("look"))["last"] or 0
+    return Evaluation.objects.create(
+        rollout=wave.rollout,
+        wave=wave,
+        kind=kind,
+        look=made + 1,
+        as_of=as_of,
+        elapsed=0.0,
+        engine_version=engine_version,
+        guardrails=plain(list(guardrails)),
+        inputs=plain(inputs),
+        scores=_blob(scores),
+        recorded_at=timezone.now(),
     )
 
 

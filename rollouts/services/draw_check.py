@@ -8,18 +8,21 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from django.db import transaction
 
 from fleet.lifecycle import State
 from rollouts import policies, selectors
-from rollouts.analysis.balance import BROKEN_P, LEAST_DAYS, Balance, balance_before
+from rollouts.analysis.balance import BROKEN_P, LEAST_DAYS, Balance, balance_of, integer_scores
+from rollouts.analysis.judge import ENGINE_VERSION
 from rollouts.analysis.labels import Design
 from rollouts.analysis.policy import Policy
-from rollouts.analysis.samples import FloatArray
-from rollouts.analysis.verdicts import DecisionKind, Reason
-from rollouts.models import Assignment, Decision, Wave
+from rollouts.analysis.samples import BoolArray, FloatArray
+from rollouts.analysis.verdicts import DecisionKind, Reason, Verdict
+from rollouts.models import Assignment, Decision, Evaluation, Wave
 from rollouts.services import cycles
-from rollouts.services.drawn import stored
+from rollouts.services.drawn import Drawn, stored
 from rollouts.services.past import (
+    MOST_DIRECT,
     Before,
     coverage_before,
     episode_days,
@@ -54,23 +57,81 @@ def refusal(wave: Wave, *, now: datetime) -> Decision | None:
     standing = selectors.refused_start(wave)
     if standing is not None:
         return standing
-    days, found = _balance(wave, now=now)
-    if found is None:
-        _note(wave, planned(days))
+    policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
+    untreated = Assignment.objects.filter(rollout=wave.rollout, wave=None)
+    drawn = stored(untreated.exclude(machine__state=State.RETIRED))
+    before = read_before(drawn, now=now, whole=True)
+    is_canary = drawn.planned_wave == wave.number
+    if before is None or before.days < LEAST_DAYS or not 0 < is_canary.sum() < drawn.units:
+        _note(wave, _unchecked(before, drawn))
         return None
-    _note(wave, f"the arms' {days:.1f} days before were compared: p = {found.p:.2g}", p=found.p)
+    return _check(wave, before, policy, is_canary=is_canary, now=now)
+
+
+def _unchecked(before: Before | None, drawn: Drawn) -> str:
+    if before is None and drawn.machines > MOST_DIRECT:
+        return (
+            f"the draw is not checked: no summary of the telemetry of {drawn.machines} machines yet"
+        )
+    return planned(before.days if before else 0.0)
+
+
+@transaction.atomic
+def _check(
+    wave: Wave, before: Before, policy: Policy, *, is_canary: BoolArray, now: datetime
+) -> Decision | None:
+    """Compare the arms, store what was seen, and refuse the wave if they differ too much."""
+    design = Design(stratum=before.drawn.stratum, is_canary=is_canary)
+    scores = integer_scores(_figures(before, policy), stratum=design.stratum)
+    found = balance_of(scores, design=design, seed=policy.seed, resamples=policy.resamples)
+    words = f"the arms' {before.days:.1f} days before were compared: p = {found.p:.2g}"
+    evaluation = cycles.record_check(
+        wave,
+        Evaluation.Kind.DRAW_CHECK,
+        as_of=now,
+        guardrails=[_shown(name, found) for name in scores],
+        scores={
+            **{f"{name}/before": score for name, score in scores.items()},
+            "design/stratum": design.stratum,
+            "design/is_canary": design.is_canary.astype(np.int64),
+        },
+        inputs={
+            "seed": policy.seed,
+            "resamples": policy.resamples,
+            "days": before.days,
+            "read_from": before.source.words,
+        },
+        engine_version=ENGINE_VERSION,
+    )
+    _note(wave, words, p=found.p)
     if not found.is_broken:
         return None
     return cycles.decide(
         wave.rollout,
         DecisionKind.HOLD,
         Reason.BLOCKED,
-        f"broken randomisation: in the {days:.1f} days before, the planned canaries of wave "
-        f"{wave.number} differ from their control in {found.worst} (p = {found.p:.1g}, below "
+        f"broken randomisation: in the {before.days:.1f} days before, the planned canaries of "
+        f"wave {wave.number} differ from their control in {found.worst} (p = {found.p:.1g}, below "
         f"{BROKEN_P:g}); the wave is not started",
         as_of=now,
         wave=wave,
+        evaluation=evaluation,
     )
+
+
+def _shown(name: str, found: Balance) -> dict[str, Any]:
+    """Return one metric as an evaluation stores it; crossed: by itself it breaks the draw."""
+    is_broken = found.breaks(name)
+    return {
+        "name": name,
+        "metric": name,
+        "verdict": (Verdict.HARMFUL if is_broken else Verdict.INCONCLUSIVE).value,
+        "reason": f"two-sided p = {found.p_values[name]:.2g} of one of {len(found.p_values)}",
+        "crossed": is_broken,
+        "shown": False,
+        "required": False,
+        "details": {"p_value": found.p_values[name]},
+    }
 
 
 def _note(wave: Wave, words: str, **figures: Any) -> None:
@@ -82,23 +143,6 @@ def _note(wave: Wave, words: str, **figures: Any) -> None:
     Wave.objects.filter(pk=wave.pk).update(forecast=wave.forecast)
 
 
-def _balance(wave: Wave, *, now: datetime) -> tuple[float, Balance | None]:
-    """Return the days before and, if there are enough of them, what the arms did in them."""
-    policy = policies.policy_from(wave.rollout.plan, kind=policies.Kind.PLAN)
-    untreated = Assignment.objects.filter(rollout=wave.rollout, wave=None)
-    drawn = stored(untreated.exclude(machine__state=State.RETIRED))
-    before = read_before(drawn, now=now, whole=True)
-    is_canary = drawn.planned_wave == wave.number
-    if before is None or before.days < LEAST_DAYS or not 0 < is_canary.sum() < drawn.units:
-        return before.days if before else 0.0, None
-    return before.days, balance_before(
-        _figures(before, policy),
-        design=Design(stratum=drawn.stratum, is_canary=is_canary),
-        seed=policy.seed,
-        resamples=policy.resamples,
-    )
-
-
 def _figures(before: Before, policy: Policy) -> dict[str, FloatArray]:
     """Return one figure per unit for each metric of which there is data; large is bad."""
     figures = {name: days.astype(float) for name, days in episode_days(before, policy).items()}
@@ -108,6 +152,8 @@ def _figures(before: Before, policy: Policy) -> dict[str, FloatArray]:
     if slowness is not None:
         figures["recovery_time"] = slowness
     # What is the same for all says nothing, and is no metric to divide the level over.
-    return {
-        name: values for name, values in figures.items() if np.nanmax(values) > np.nanmin(values)
-    }
+    return {name: values for name, values in figures.items() if _differs(values)}
+
+
+def _differs(values: FloatArray) -> bool:
+    return np.unique(values[np.isfinite(values)]).size > 1

@@ -1,14 +1,19 @@
 """After a wave's window its machines are watched against the untreated ones until the release."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from fleet import services as fleet_services
 from fleet.models import Machine
 from rollouts import selectors, services
-from rollouts.models import Decision, Rollout
+from rollouts.analysis.surveillance import watch
+from rollouts.models import Decision, Evaluation, Rollout
+from rollouts.replay import replay
 from rollouts.services import surveillance
+from rollouts.services.cycles import unpack_scores
+from rollouts.services.drawn import stored
 from tests.factories import make_fault_report, make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import started
@@ -134,3 +139,117 @@ def test_before_any_window_is_over_there_is_nothing_to_look_back_at(
     wave = selectors.waves_of(rollout)[0]
 
     assert surveillance.look_back(wave, as_of=driver.now) is None
+
+
+def looks(rollout: Rollout) -> list[Evaluation]:
+    return list(rollout.evaluations.filter(kind="surveillance").order_by("as_of"))
+
+
+def test_each_look_is_kept_on_the_plans_grid_with_its_evidence_and_replays(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    fail(rollout, driver, number=3, wave=1)
+    fail(rollout, driver, number=1, wave=None)
+    driver.run(rollout, hours=13)
+
+    found = looks(rollout)
+
+    steps = {later.as_of - earlier.as_of for earlier, later in pairwise(found)}
+    assert max(steps) <= timedelta(hours=6, minutes=1)
+    (seen,) = found[-1].guardrails
+    assert (seen["canary"]["events"], seen["control"]["events"]) == (3, 1)
+    assert not seen["crossed"]
+    assert seen["details"]["needed"] == 100
+    assert seen["details"]["log_e"] > 0
+    assert [replay(one) for one in found] == [{"faults": False}] * len(found)
+
+
+def test_what_halts_is_the_decision_of_its_own_evaluation_and_replays(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    fail(rollout, driver, number=12, wave=1)
+
+    driver.run(rollout, hours=12)
+
+    (halt,) = halts(rollout)
+    assert halt.evaluation == looks(rollout)[-1]
+    assert replay(halt.evaluation) == {"faults": True}
+
+
+def test_a_halt_replays_after_later_waves_were_treated(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    fail(rollout, driver, number=2, wave=1)
+    driver.run(rollout, hours=7)
+    evaluation = looks(rollout)[-1]
+    untreated = rollout.assignments.filter(wave=None)
+    later = rollout.waves.get(kind="release")
+
+    before = evaluation.guardrails[0]["details"]["highest_mantissa"]
+    untreated.update(wave=later)
+
+    assert replay(evaluation) == {"faults": False}
+    drawn = stored(rollout.assignments.all())
+    terms = [surveillance.Term(**term) for term in evaluation.inputs["waves"]]
+    again = watch(
+        surveillance.watched_at(rollout, drawn, terms),
+        surveillance.firsts_of(
+            unpack_scores(bytes(evaluation.scores.content)), "faults", units=drawn.units
+        ),
+    )
+    assert int(again.highest.mantissa * 2**53) == before
+
+
+def test_it_goes_on_while_the_next_wave_is_held(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    driver.run(rollout, hours=24 * 12)
+    second = selectors.waves_of(rollout)[1]
+    assert second.status == "held"
+    held_since = second.transitions.get(new_status="held").at
+    fail(rollout, driver, number=12, wave=1)
+
+    driver.run(rollout, hours=12)
+
+    assert rollout.status == "halted"
+    assert len([one for one in looks(rollout) if one.as_of > held_since]) >= 2
+
+
+def test_a_pause_freezes_it(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    services.pause(rollout, actor=make_user(), now=driver.now)
+    made = len(looks(rollout))
+    fail(rollout, driver, number=12, wave=1)
+
+    driver.run(rollout, hours=48)
+
+    assert len(looks(rollout)) == made
+    assert surveillance.next_look(rollout) is None
+
+
+def test_it_ends_when_the_release_starts(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    driver.run(rollout, hours=24 * 12)
+    ann, bob = make_user(), make_user()
+    services.advance(rollout, actor=ann, second_person=bob, reason="calm", now=driver.now)
+    driver.run(rollout, hours=12)
+    release = selectors.waves_of(rollout)[2]
+    assert release.started_at is not None
+
+    driver.run(rollout, until="completed", hours=24 * 7)
+
+    assert rollout.status == "completed"
+    assert looks(rollout)[-1].as_of <= release.started_at
+    assert surveillance.next_look(rollout) is None
+
+
+def test_a_cutoff_is_looked_at_once(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    last = looks(rollout)[-1]
+
+    again = surveillance.look_back(selectors.waves_of(rollout)[1], as_of=last.as_of)
+
+    assert again is None
+    assert looks(rollout)[-1] == last

@@ -1,13 +1,14 @@
 """The check of the draw on the period before."""
 
 import math
+from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from rollouts.analysis.balance import Balance, balance_before
+from rollouts.analysis.balance import Balance, balance_of, integer_scores
 from rollouts.analysis.errors import InvalidSample
 from rollouts.analysis.labels import Design
 
@@ -15,6 +16,13 @@ from rollouts.analysis.labels import Design
 def design_of(canaries: int, controls: int) -> Design:
     units = np.arange(canaries + controls)
     return Design(stratum=np.zeros(units.size, dtype=np.int64), is_canary=units < canaries)
+
+
+def balance_before(
+    figures: Mapping[str, np.ndarray], *, design: Design, seed: int, resamples: int
+) -> Balance:
+    scores = integer_scores(figures, stratum=design.stratum)
+    return balance_of(scores, design=design, seed=seed, resamples=resamples)
 
 
 def test_the_p_value_counts_assignments_in_both_directions():

@@ -1,6 +1,7 @@
 """First episodes after the windows: evidence with mean one, whoever changes sides."""
 
 import math
+from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from rollouts.analysis.errors import InvalidSample, UnitMismatch
 from rollouts.analysis.sequential import first_episode_log_e
-from rollouts.analysis.surveillance import Watched, watch
+from rollouts.analysis.surveillance import NO_EVIDENCE, Evidence, Watch, Watched, watch
 
 NEVER = math.inf
 
@@ -22,6 +23,10 @@ def watched_of(waves: list[int], *, starts: dict[int, float], joins: dict[int, f
     )
 
 
+def logs(found: Watch) -> list[float]:
+    return [evidence.log for evidence in found.path]
+
+
 def test_with_one_wave_it_is_the_first_episode_process():
     rng = np.random.default_rng(1)
     first = np.where(rng.random(40) < 0.5, rng.uniform(1, 9, 40), NEVER)
@@ -31,7 +36,7 @@ def test_with_one_wave_it_is_the_first_episode_process():
 
     order = [int(i) for i in np.argsort(first, kind="stable") if np.isfinite(first[i])]
     expected = first_episode_log_e([("A", i < 10) for i in order], sizes={"A": (10, 30)})
-    assert found.log_e == pytest.approx(expected)
+    assert logs(found) == pytest.approx(expected.tolist())
     assert found.episodes == len(order)
     assert found.canary_episodes == sum(i < 10 for i in order)
 
@@ -43,7 +48,7 @@ def test_evidence_has_mean_one_though_waves_start_and_join_on_the_way():
     ended, stopped = [], []
     for waves in permutations([1, 1, 2, 2, 9, 9]):
         watched = watched_of(list(waves), starts={1: -9.0, 2: 3.0}, joins={1: 0.0, 2: 5.0})
-        e = np.exp(watch(watched, times).log_e)
+        e = np.exp(logs(watch(watched, times)))
         reached = np.flatnonzero(e >= 1.3)
         ended.append(e[-1] if e.size else 1.0)
         stopped.append(e[reached[0]] if reached.size else ended[-1])
@@ -58,7 +63,7 @@ def test_a_unit_that_failed_while_it_was_installed_does_not_come_back():
     found = watch(watched, np.array([NEVER, 4.0, NEVER, 6.0]))
 
     # At 6 one canary (of wave 1) and two controls are at risk.
-    (only,) = found.log_e
+    (only,) = logs(found)
     share = 1 / 3
     thetas = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
     assert only == pytest.approx(math.log(sum(1 / (t * share + 1 - share) for t in thetas) / 6))
@@ -69,7 +74,7 @@ def test_after_the_release_no_control_is_left_and_nothing_more_is_learned():
 
     found = watch(watched, np.array([1.0, 7.0, 8.0, NEVER]))
 
-    assert found.log_e[1] == found.log_e[0]
+    assert found.path[1] == found.path[0]
     assert found.episodes == 2
 
 
@@ -79,8 +84,8 @@ def test_treated_units_that_fail_first_are_evidence():
 
     found = watch(watched, first)
 
-    assert found.highest > math.log(100)
-    assert watch(watched, first[::-1].copy()).highest == 0
+    assert found.highest.reaches(Fraction(100))
+    assert watch(watched, first[::-1].copy()).highest == NO_EVIDENCE
 
 
 def test_a_tolerated_ratio_is_no_evidence_against_itself():
@@ -100,7 +105,7 @@ def test_strata_are_compared_within_themselves():
 
     found = watch(watched, np.where(np.arange(20) >= 10, 1.0 + np.arange(20), NEVER))
 
-    assert found.log_e == pytest.approx(np.zeros(10))
+    assert found.path == (NO_EVIDENCE,) * 10
 
 
 def test_nonsense_is_refused():
@@ -111,3 +116,71 @@ def test_nonsense_is_refused():
         watch(watched, np.array([1.0, np.nan]))
     with pytest.raises(InvalidSample, match="joins"):
         watched_of([1, 9], starts={}, joins={1: 0.0})
+
+
+def test_evidence_is_made_of_exactly_rounded_arithmetic_only():
+    # Recomputed with fractions that are rounded to doubles after every step, as IEEE 754 has it.
+    rng = np.random.default_rng(4)
+    watched = watched_of([1] * 300 + [9] * 900, starts={1: -9.0}, joins={1: 0.0})
+    first = rng.permutation(1200).astype(float) + 1
+
+    found = watch(watched, first)
+
+    parts = [Fraction(1)] * 6
+    left = {True: 300, False: 900}
+    for unit in np.argsort(first).tolist():
+        is_canary = unit < 300
+        if left[True] and left[False]:
+            null = rounded(rounded(1) / rounded(left[True] + left[False]))
+            for index, theta in enumerate((1.25, 1.5, 2.0, 3.0, 5.0, 10.0)):
+                below = rounded(rounded(Fraction(theta) * left[True]) + left[False])
+                own = rounded(Fraction(theta if is_canary else 1) / below)
+                parts[index] = rounded_far(parts[index] * rounded(own / null))
+        left[is_canary] -= 1
+    mean = found.latest
+    exact = sum(parts) / 6
+    assert Fraction(mean.mantissa) * Fraction(2) ** mean.exponent == pytest.approx(exact, rel=1e-15)
+    assert found.episodes == 1200
+
+
+def rounded(value: Fraction | int) -> Fraction:
+    return Fraction(float(value))
+
+
+def rounded_far(value: Fraction) -> Fraction:
+    """Rounded to 53 bits however small it is."""
+    shift = value.denominator.bit_length() - value.numerator.bit_length()
+    return rounded(value * Fraction(2) ** shift) / Fraction(2) ** shift
+
+
+def test_evidence_beyond_the_range_of_a_double_is_still_told_apart():
+    watched = watched_of([1] * 2_000 + [9] * 20_000, starts={1: -9.0}, joins={1: 0.0})
+    first = np.where(np.arange(22_000) < 1_500, np.arange(22_000) + 1.0, NEVER)
+
+    found = watch(watched, first)
+
+    assert found.highest.exponent > 1_100
+    assert found.highest > found.path[700] > found.path[600]
+    assert not Evidence(exponent=6, mantissa=0.99).reaches(Fraction(100))
+
+
+def test_one_process_per_wave_multiplied_would_have_a_mean_above_one():
+    # Wave 1, wave 2 and two untreated units; both windows are over; the next to fail stands at
+    # any of the four places. Each wave by itself is compared with the same untreated units.
+    def alone(wave: int, failed: int) -> float:
+        places = [place for place in range(4) if place in (wave, 2, 3)]
+        watched = watched_of(
+            [1 if place == wave else 9 for place in places], starts={1: -9.0}, joins={1: 0.0}
+        )
+        first = np.array([1.0 if place == failed else NEVER for place in places])
+        return math.exp(watch(watched, first, grid=(2.0,)).latest.log)
+
+    def together(failed: int) -> float:
+        watched = watched_of([1, 1, 9, 9], starts={1: -9.0}, joins={1: 0.0})
+        first = np.array([1.0 if place == failed else NEVER for place in range(4)])
+        return math.exp(watch(watched, first, grid=(2.0,)).latest.log)
+
+    product = math.fsum(alone(0, failed) * alone(1, failed) for failed in range(4)) / 4
+
+    assert product == pytest.approx(33 / 32)
+    assert math.fsum(together(failed) for failed in range(4)) / 4 == pytest.approx(1)
