@@ -198,13 +198,23 @@ def evaluate(rollout: Rollout, *, now: datetime) -> Decision | None:
         rollout.refresh_from_db()
         return None
     cutoff = due_cutoff(wave, now=now)
-    if cutoff is None or not has_telemetry(cutoff, now=now):
+    if cutoff is None:
+        return _look_back(wave, now=now)
+    if not has_telemetry(cutoff, now=now):
         return None
     outside.record_contamination(wave, now=now)
     decision = run_cycle(wave, as_of=cutoff, now=now)
     if decision.kind == DecisionKind.HALT:
         return decision
     return surveillance.look_back(wave, as_of=cutoff) or decision
+
+
+def _look_back(wave: Wave, *, now: datetime) -> Decision | None:
+    """Look at the earlier waves alone: the present one waits, or its own look is not due yet."""
+    cutoff = surveillance.due_cutoff(wave.rollout, now=now)
+    if cutoff is None or not has_telemetry(cutoff, now=now):
+        return None
+    return surveillance.look_back(wave, as_of=cutoff)
 
 
 # --- enact -----------------------------------------------------------------------------------
@@ -387,6 +397,8 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
     wave = selectors.current_wave(rollout)
     start = headroom.next_start(rollout, now=now, poll=WAITING)
     instants = [start] if start else []
+    if (following := surveillance.next_look(rollout)) is not None:
+        instants.append(max(following, now + POLL))
     if wave is None:
         instants.append(selectors.surveillance_end(rollout) or now)
         return min(instants)

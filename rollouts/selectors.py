@@ -298,16 +298,28 @@ def advised_widen(wave: Wave) -> Decision | None:
     return None if is_contradicted else advice
 
 
+def looks(wave: Wave) -> QuerySet[Evaluation]:
+    """Return the evaluations of a wave's own evidence."""
+    return wave.evaluations.filter(kind=Evaluation.Kind.LOOK)
+
+
+def latest_surveillance(rollout: Rollout) -> Evaluation | None:
+    """Return the newest look at the machines of the waves that are over, or None."""
+    watched = rollout.evaluations.filter(kind=Evaluation.Kind.SURVEILLANCE)
+    return watched.select_related("scores").order_by("-as_of", "-pk").first()
+
+
 def latest_evaluation(wave: Wave) -> Evaluation | None:
     """Return the wave's newest evaluation."""
-    return wave.evaluations.order_by("-look").first()
+    return looks(wave).order_by("-look").first()
 
 
 def deciding_evaluation(wave: Wave) -> Evaluation | None:
     """Return the evaluation that widened or halted the wave, else the newest."""
     decided = (
         wave.decisions.filter(
-            kind__in=(DecisionKind.WIDEN, DecisionKind.HALT), evaluation__isnull=False
+            kind__in=(DecisionKind.WIDEN, DecisionKind.HALT),
+            evaluation__kind=Evaluation.Kind.LOOK,
         )
         .select_related("evaluation")
         .order_by("pk")
