@@ -33,6 +33,7 @@ from fleet.models import (
     Observation,
     Recovery,
     StateChange,
+    TelemetryHold,
 )
 from rollouts.analysis.labels import Design
 from rollouts.analysis.neighbours import exposure_purity, near_canaries
@@ -127,6 +128,7 @@ def samples_for(wave: Wave, *, as_of: datetime, arrived_by: datetime | None = No
         purity=around.purity(roster),
         levels_before=levels,
         before_seconds=cutoff.seconds(cutoff.before),
+        withheld=_withheld(wave, cutoff),
     )
 
 
@@ -554,6 +556,8 @@ def _faults(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FaultEvents:
         )
         .exclude(signature__kind=FaultSignature.Kind.NOT_COUNTED)
     )
+    if TelemetryHold.objects.filter(machine__in=wave.members.values("machine")).exists():
+        rows = rows.exclude(_of_held_bmcs())
     (ids, time), (signatures, severities) = read_columns(
         rows.order_by(),
         numbers=("machine_id", Seconds(F("time"))),
@@ -571,6 +575,38 @@ def _faults(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> FaultEvents:
         # One severity per event: the same signature may come in several.
         severity=tuple(grades[code] for code in severity[order]),
     )
+
+
+#: Families of signatures that a BMC tells of.
+BMC_FAMILIES = ("bmc", "thermal")
+#: Machines that are named where their BMC's telemetry is held back.
+_MOST_HELD = 3
+
+
+def _withheld(wave: Wave, cutoff: _Cutoff) -> dict[str, str]:
+    """Name the signatures that no BMC of the wave may tell of while one of them is held back."""
+    holds = (
+        TelemetryHold.objects.filter(machine__in=wave.members.values("machine"))
+        .filter(since__lte=cutoff.as_of)
+        .filter(Q(until=None) | Q(until__gt=cutoff.as_of))
+        .select_related("machine")
+        .order_by("machine__name")
+    )
+    held = [f"{hold.machine} ({', '.join(hold.reasons)})" for hold in holds[: _MOST_HELD + 1]]
+    if not held:
+        return {}
+    more = " and more" if len(held) > _MOST_HELD else ""
+    reason = f"since its update the BMC does not match of {'; '.join(held[:_MOST_HELD])}{more}"
+    names = FaultSignature.objects.filter(family__in=BMC_FAMILIES).values_list("name", flat=True)
+    return dict.fromkeys(names, reason)
+
+
+def _of_held_bmcs() -> Q:
+    """Return the condition on faults that a BMC told of while it was held back."""
+    holds = TelemetryHold.objects.filter(
+        machine=OuterRef("machine"), since__lte=OuterRef("time")
+    ).filter(Q(until=None) | Q(until__gt=OuterRef("time")))
+    return Q(Exists(holds), signature__family__in=BMC_FAMILIES)
 
 
 def _observations(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ObservationRows | None:
