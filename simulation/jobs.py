@@ -56,7 +56,7 @@ def place(fleet: VirtualFleet, model: FleetModel, *, now: datetime) -> int:
         return 0
     VirtualFleet.objects.select_for_update().get(pk=fleet.pk)
     free = _free(fleet, model, now=now)
-    sizes = defaultdict(int)
+    sizes: dict[str, int] = defaultdict(int)
     for facts in model.machines:
         sizes[_partition(facts)] += 1
     return sum(
@@ -94,7 +94,7 @@ def _fill(
     """Start the partition's next jobs in their order, until one does not fit or the load is on."""
     mix = model.parameters.jobs or JobMix()
     ordinal = fleet.jobs.filter(partition=partition).count()
-    started = []
+    started: list[VirtualJob] = []
     while len(free) > (1 - mix.load) * size:
         job, wanted = _job(fleet, partition, ordinal + len(started), mix, now=now)
         if wanted > len(free):

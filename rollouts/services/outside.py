@@ -6,6 +6,7 @@ is impure (`rollouts.contamination`).
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, OuterRef, QuerySet, Subquery
@@ -98,27 +99,28 @@ def record_contamination(wave: Wave, *, now: datetime) -> list[Contamination]:
             kind=record.kind,
             slot=record.slot,
             version=record.version,
-            was_staged=record.was_staged == record.version,
+            was_staged=was_staged,
             boot_id=record.evidence.get("boot_id", ""),
             at=record.since,
             recorded_at=timezone.now(),
         )
-        for record in _foreign(wave, arms)
+        for record, was_staged in _foreign(wave, arms)
         if (record.machine_id, record.kind, record.slot, record.since) not in known
     ]
 
 
-def _foreign(wave: Wave, arms: dict[int, str]) -> Iterator[FirmwareRecord]:
+def _foreign(wave: Wave, arms: dict[int, str]) -> Iterator[tuple[FirmwareRecord, bool]]:
+    """Yield what others put there, each with whether it had been staged before."""
     before = _versions_before(wave)
     targets = dict(wave.rollout.bundle.images.values_list("kind", "version"))
     schemes = dict(wave.rollout.bundle.images.values_list("kind", "scheme"))
     for record in _new_versions(wave, list(targets)):
         if arms[record.machine_id] == Membership.Arm.CONTROL:
-            yield record
+            yield record, record.was_staged == record.version
             continue
         own = [targets[record.kind], *before.get(record.machine_id, {}).values()]
         if not any(is_same(record.version, one, scheme=schemes[record.kind]) for one in own):
-            yield record
+            yield record, record.was_staged == record.version
 
 
 def _versions_before(wave: Wave) -> dict[int, dict[str, str]]:
@@ -126,7 +128,7 @@ def _versions_before(wave: Wave) -> dict[int, dict[str, str]]:
     return dict(places.values_list("machine_id", "previous_versions"))
 
 
-def _new_versions(wave: Wave, kinds: Sequence[str]) -> Iterable[FirmwareRecord]:
+def _new_versions(wave: Wave, kinds: Sequence[str]) -> Iterable[Any]:
     """Return what came to run on members since the wave started, and follows another version."""
     part = {
         "machine": OuterRef("machine"),
@@ -155,5 +157,5 @@ def _new_versions(wave: Wave, kinds: Sequence[str]) -> Iterable[FirmwareRecord]:
     )
 
 
-def _canaries(wave: Wave) -> QuerySet[Membership, dict[str, int]]:
+def _canaries(wave: Wave) -> QuerySet[Membership, Any]:
     return wave.members.filter(arm=Membership.Arm.CANARY).values("machine")
