@@ -228,7 +228,9 @@ def faults(machines: Sequence[Machine], *times: datetime, signature: str = "xid.
         for machine in machines
         for time in times
     ]
-    result = fleet.record(reports, source="t", key=f"{len(machines)} from {times[0]}", now=NOW + 9 * HOUR)
+    result = fleet.record(
+        reports, source="t", key=f"{len(machines)} from {times[0]}", now=NOW + 9 * HOUR
+    )
     assert not result.refused
 
 
