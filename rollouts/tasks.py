@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 from celery import current_task, shared_task
 from django.db import OperationalError, transaction
@@ -134,7 +135,8 @@ def _lease(rollout_id: int, *, now: datetime) -> Iterator[Rollout | None]:
     rollout = Rollout.objects.select_related("bundle", "parent").get(pk=rollout_id)
     is_done = False
     try:
-        yield rollout
+        with leases.kept(partial(_renew, rollout_id, token)):
+            yield rollout
         is_done = True
     except StaleRollout as stale:
         logger.info("rollout=%s somebody else was faster: %s", rollout_id, stale)
@@ -145,6 +147,13 @@ def _lease(rollout_id: int, *, now: datetime) -> Iterator[Rollout | None]:
             _hand_back(rollout, mine, now=now)
         # After an error the count of crashes stays raised, and the sweep tries again.
         mine.update(leased_until=None, lease_token="")
+
+
+def _renew(rollout_id: int, token: str) -> None:
+    """A look at a large fleet takes longer than a lease; one that has been taken over stays so."""
+    Rollout.objects.filter(pk=rollout_id, lease_token=token).update(
+        leased_until=clock.steady_time() + leases.LEASE
+    )
 
 
 def _hand_back(rollout: Rollout, mine: QuerySet[Rollout], *, now: datetime) -> None:
