@@ -116,7 +116,8 @@ def nearby_end_of_service(events: Events, samples: Samples) -> FloatArray:
     machine, end = machine[finite][order], end[finite][order]
     near = np.full(events.machine.size, np.inf)
     bounds = np.searchsorted(machine, [events.machine, events.machine + 1])
-    for row, time in enumerate(events.time_seconds.tolist()):
+    for row in np.flatnonzero(bounds[1] > bounds[0]).tolist():
+        time = float(events.time_seconds[row])
         mine = end[bounds[0, row] : bounds[1, row]]
         at = int(np.searchsorted(mine, time - END_OF_SERVICE_SECONDS, side="left"))
         if at < mine.size and mine[at] <= time + END_OF_SERVICE_SECONDS:
