@@ -25,6 +25,7 @@ from rollouts.services import (
     on_halt,
     orders,
     outside,
+    placement,
     retries,
     starts,
     surveillance,
@@ -230,6 +231,7 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
     elif rollout.status == Status.ROLLING_BACK:
         on_halt.carry_out(rollout, now=now)
         _watch_roll_back(rollout, now=now)
+    placement.arrange(now=now)
 
 
 def _run(rollout: Rollout, *, now: datetime) -> None:

@@ -1,7 +1,7 @@
 """The virtual fleet behind the product's three doors: installer, scheduler, collector."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -240,6 +240,24 @@ class VirtualScheduler:
     def jobs(self, *, now: datetime) -> Sequence[RunningJob] | None:
         fleet = VirtualFleet.objects.first()
         return None if fleet is None else jobs.listed(fleet, model_of(fleet), now=now)
+
+    def keep_apart(
+        self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime
+    ) -> None:
+        group_of = {name: group for group, names in groups.items() for name in names}
+        with transaction.atomic():
+            machines = VirtualMachine.objects.select_for_update(of=("self",)).select_related(
+                "machine"
+            )
+            changed = []
+            for machine in machines.order_by("pk"):
+                features = {why: own for why, own in machine.features.items() if why != reason}
+                if group := group_of.get(machine.machine.name):
+                    features[reason] = group
+                if features != machine.features:
+                    machine.features = features
+                    changed.append(machine)
+            VirtualMachine.objects.bulk_update(changed, ["features"], batch_size=500)
 
     @staticmethod
     def _takes(machine: VirtualMachine, *, now: datetime) -> timedelta:

@@ -16,6 +16,8 @@ from simulation.models import VirtualFleet, VirtualJob, VirtualMachine
 from simulation.parameters import JobMix
 from simulation.streams import Purpose, stream
 
+#: Idle machines by their features; machines of one group have the same ones.
+Groups = dict[tuple[tuple[str, str], ...], list[MachineFacts]]
 OWNERS = ("ann", "bela", "chen", "dana")
 
 
@@ -60,7 +62,7 @@ def place(fleet: VirtualFleet, model: FleetModel, *, now: datetime) -> int:
     for facts in model.machines:
         sizes[_partition(facts)] += 1
     return sum(
-        _fill(fleet, model, partition, free.get(partition, []), size=size, now=now)
+        _fill(fleet, model, partition, free.get(partition, {}), size=size, now=now)
         for partition, size in sorted(sizes.items())
     )
 
@@ -69,16 +71,16 @@ def _partition(facts: MachineFacts) -> str:
     return f"{facts.layout.prefix}-{facts.site}"
 
 
-def _free(
-    fleet: VirtualFleet, model: FleetModel, *, now: datetime
-) -> dict[str, list[MachineFacts]]:
+def _free(fleet: VirtualFleet, model: FleetModel, *, now: datetime) -> dict[str, Groups]:
+    """Return the idle machines of each partition, by the features that keep jobs apart."""
     running = fleet.jobs.filter(started_at__lte=now, ends_at__gt=now)
     taken = {index for job in running for index in job.machines}
-    free = defaultdict(list)
+    free: dict[str, Groups] = defaultdict(lambda: defaultdict(list))
     rows = fleet.machines.filter(machine__may_take_work=True).order_by("index")
-    for index, drains in rows.values_list("index", "drains"):
+    for index, drains, features in rows.values_list("index", "drains", "features"):
         if index not in taken and not drains:
-            free[_partition(model.machines[index])].append(model.machines[index])
+            group = tuple(sorted(features.items()))
+            free[_partition(model.machines[index])][group].append(model.machines[index])
     return free
 
 
@@ -86,7 +88,7 @@ def _fill(
     fleet: VirtualFleet,
     model: FleetModel,
     partition: str,
-    free: list[MachineFacts],
+    free: Groups,
     *,
     size: int,
     now: datetime,
@@ -95,11 +97,13 @@ def _fill(
     mix = model.parameters.jobs or JobMix()
     ordinal = fleet.jobs.filter(partition=partition).count()
     started: list[VirtualJob] = []
-    while len(free) > (1 - mix.load) * size:
+    while sum(map(len, free.values())) > (1 - mix.load) * size:
         job, wanted = _job(fleet, partition, ordinal + len(started), mix, now=now)
-        if wanted > len(free):
+        # A job never spans two groups; of those it fits into, the one with most room takes it.
+        group = max(free, key=lambda name: len(free[name]))
+        if wanted > len(free[group]):
             break
-        chosen, free = free[:wanted], free[wanted:]
+        chosen, free[group] = free[group][:wanted], free[group][wanted:]
         job.machines = [facts.index for facts in chosen]
         job.kind = chosen[0].workload
         started.append(job)

@@ -45,6 +45,7 @@ class VirtualMachine(models.Model):
     is_lemon = models.BooleanField(default=False)
     drains = models.JSONField(default=dict, blank=True, help_text="reason to its since")
     idle_at = models.DateTimeField(null=True, blank=True)
+    features = models.JSONField(default=dict, blank=True, help_text="reason to the group's name")
 
     class Meta:
         ordering = ("fleet", "index")

@@ -7,11 +7,11 @@ does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
 `fleet.errors.AdapterFailed`, and will be asked again: every method can be repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, cast
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -148,6 +148,19 @@ class Scheduler(Protocol):
         ...
 
 
+class JobPlacement(Protocol):
+    """What some schedulers can besides: keep each job on machines of one group (a feature)."""
+
+    def keep_apart(
+        self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime
+    ) -> None:
+        """Place no new job over two of these groups, nor over one and the rest of the fleet.
+
+        Under our own reason, in place of what was said under it before; no groups lift it.
+        """
+        ...
+
+
 class Collector(Protocol):
     """Fetches what machines report over an interval."""
 
@@ -162,6 +175,12 @@ def installer() -> Installer:
 def scheduler() -> Scheduler:
     """Return the scheduler that the settings name."""
     return import_string(settings.SCHEDULER)()
+
+
+def job_placement() -> JobPlacement | None:
+    """Return the scheduler as one that keeps jobs apart; None where it cannot."""
+    found = scheduler()
+    return cast(JobPlacement, found) if hasattr(found, "keep_apart") else None
 
 
 def collector() -> Collector:

@@ -181,6 +181,9 @@ class Wave(models.Model):
     looks = models.PositiveIntegerField(default=0)
     next_look_at = models.DateTimeField(null=True, blank=True)
     judge_state = models.JSONField(default=dict, blank=True, help_text="carried between looks")
+    is_kept_apart = models.BooleanField(
+        default=False, help_text="the scheduler keeps the jobs of its arms apart"
+    )
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

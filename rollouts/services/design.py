@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from fleet import adapters
 from fleet.models import BundleStatus
 from rollouts import headroom, planning, policies
 from rollouts.analysis.policy import Metric, Policy
@@ -117,6 +118,8 @@ def reasons_against(
     ]
     if not rollout.plan.get("leave_out_unfit", False):
         reasons += _unfit(population)
+    if rollout.plan.get("keep_jobs_pure") and adapters.job_placement() is None:
+        reasons.append("keep_jobs_pure: the scheduler cannot keep the jobs of two arms apart")
     reasons += _divided(rollout, population, assignments, unit=policy.unit)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}

@@ -1,6 +1,6 @@
 """Stand-ins behind the adapters' protocols, and a driver that walks the clock without a broker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from fleet.adapters import (
@@ -39,6 +39,7 @@ class FakeFleet:
         self.flashed: list[str] = []
         self.behaviour: dict[str, str] = {}
         self.drained: set[str] = set()
+        self.apart: dict[str, dict[str, list[str]]] = {}
         self.spelling: dict[str, str] = {}  # how a witness spells a version
         self.witnesses: tuple[str, ...] = ("bmc",)
         self.work: dict[str, Occupancy] = {}  # what runs on a machine until the test ends it
@@ -127,6 +128,11 @@ class FakeFleet:
 
     def release(self, machine: str, *, reason: str, now: datetime) -> None:
         self.drained.discard(machine)
+
+    def keep_apart(
+        self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime
+    ) -> None:
+        self.apart[reason] = {group: list(names) for group, names in groups.items()}
 
     def jobs(self, *, now: datetime) -> Sequence[RunningJob] | None:
         return None

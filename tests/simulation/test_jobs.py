@@ -44,6 +44,30 @@ def test_jobs_fill_the_fleet_to_its_load_and_share_no_machine():
     assert {len(job.machines) for job in VirtualJob.objects.all()} <= {2, 4}
 
 
+def test_no_job_spans_two_arms_that_are_kept_apart_until_that_is_lifted():
+    fleet = busy_fleet()
+    names = [machine.name for machine in model_of(fleet).machines]
+    arms = {"canary": names[::3], "control": names[1::3]}
+    scheduler = VirtualScheduler()
+
+    scheduler.keep_apart(arms, reason="rollout:1 wave 1", now=ORIGIN)
+    place(fleet)
+
+    arm_of = {name: arm for arm, own in arms.items() for name in own}
+    spread = [
+        {arm_of.get(names[index], "") for index in job.machines} for job in VirtualJob.objects.all()
+    ]
+    assert {frozenset(arms) for arms in spread} == {
+        frozenset({"canary"}),
+        frozenset({"control"}),
+        frozenset({""}),
+    }
+
+    scheduler.keep_apart({}, reason="rollout:1 wave 1", now=ORIGIN)
+
+    assert not fleet.machines.exclude(features={}).exists()
+
+
 def test_the_same_seed_places_the_same_jobs():
     first = [(job.name, job.machines, job.ends_at) for job in _placed(busy_fleet())]
 
