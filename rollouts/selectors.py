@@ -10,6 +10,7 @@ from fleet import clock, leases
 from fleet.lifecycle import State
 from fleet.models import Cordon, FirmwareBundle, FirmwareImage, Observation, StateChange
 from rollouts import planning
+from rollouts.analysis import surveillance
 from rollouts.analysis.policy import Metric
 from rollouts.analysis.pooling import pooled_z, upper_tail
 from rollouts.analysis.verdicts import DecisionKind, Reason
@@ -303,10 +304,24 @@ def looks(wave: Wave) -> QuerySet[Evaluation]:
     return wave.evaluations.filter(kind=Evaluation.Kind.LOOK)
 
 
-def latest_surveillance(rollout: Rollout) -> Evaluation | None:
-    """Return the newest look at the machines of the waves that are over, or None."""
+def surveillance_of(rollout: Rollout) -> dict[str, Any] | None:
+    """Return the newest look at the machines of the waves that are over, for people, or None."""
     watched = rollout.evaluations.filter(kind=Evaluation.Kind.SURVEILLANCE)
-    return watched.select_related("scores").order_by("-as_of", "-pk").first()
+    newest = watched.order_by("-as_of", "-pk").first()
+    if newest is None:
+        return None
+    return {
+        "as_of": newest.as_of,
+        "rows": [
+            {
+                **seen,
+                "e": surveillance.in_words(seen["details"]["log_e"]),
+                "highest": surveillance.in_words(seen["details"]["highest_log_e"]),
+                "needed": seen["details"]["needed"],
+            }
+            for seen in newest.guardrails
+        ],
+    }
 
 
 def latest_evaluation(wave: Wave) -> Evaluation | None:

@@ -344,6 +344,7 @@ def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
         "pooled": selectors.pooled_evidence(
             [(row["wave"], row["evaluation"]) for row in waves if row["evaluation"]]
         ),
+        "surveillance": selectors.surveillance_of(rollout),
         "attempts": selectors.attempt_counts(rollout),
         "exposed": selectors.machines_exposed(rollout),
         "untriaged": selectors.untriaged(rollout)[:MOST_ON_HOME],

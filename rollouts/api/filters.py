@@ -39,13 +39,13 @@ class DecisionFilter(django_filters.FilterSet):
 
 
 class EvaluationFilter(django_filters.FilterSet):
-    """Evaluations by wave and look."""
+    """Evaluations by kind, wave and look."""
 
     wave = django_filters.NumberFilter(field_name="wave__number")
 
     class Meta:
         model = Evaluation
-        fields: ClassVar = ["wave", "look"]
+        fields: ClassVar = ["kind", "wave", "look"]
 
 
 class AttemptFilter(django_filters.FilterSet):
