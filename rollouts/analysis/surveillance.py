@@ -213,3 +213,16 @@ class _Sides:
         wave = self.wave[unit]
         self.remaining[self.stratum[unit], wave] -= 1
         return bool(self.joins[wave] <= now), bool(self.leaves[wave] > now)
+
+
+def in_words(log_e: float) -> str:
+    """An e-value for people, however large it is.
+
+    Examples
+    --------
+    >>> in_words(math.log(1.5)), in_words(math.log(250)), in_words(1000.0)
+    ('1.5', '250', '10^434')
+    """
+    if log_e < math.log(10):
+        return f"{math.exp(log_e):.1f}"
+    return f"{math.exp(log_e):.0f}" if log_e < math.log(1e6) else f"10^{log_e / math.log(10):.0f}"

@@ -22,7 +22,7 @@ from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
 from rollouts.analysis.samples import FloatArray
 from rollouts.analysis.spending import surveillance_alpha
-from rollouts.analysis.surveillance import Watch, Watched, watch
+from rollouts.analysis.surveillance import Watch, Watched, in_words, watch
 from rollouts.analysis.verdicts import DecisionKind, Reason, Verdict
 from rollouts.lifecycle import Status, WaveStatus
 from rollouts.models import Assignment, Decision, Evaluation, Order, Rollout, Wave
@@ -287,19 +287,6 @@ def _words(family: Guardrail, found: Watch, watched: Watched, *, needed: Fractio
     return (
         f"{_WORDS}: {found.canary_episodes} of {found.episodes} first episodes of {family.name} "
         f"were on units with the new bundle ({_treated(watched)} of them, "
-        f"{_untreated(watched)} untreated); E = {e_words(found.highest.log)}, "
+        f"{_untreated(watched)} untreated); E = {in_words(found.highest.log)}, "
         f"{float(needed):.0f} halts"
     )
-
-
-def e_words(log_e: float) -> str:
-    """Return an e-value for people, however large it is.
-
-    Examples
-    --------
-    >>> e_words(math.log(1.5)), e_words(math.log(250)), e_words(1000.0)
-    ('1.5', '250', '10^434')
-    """
-    if log_e < math.log(10):
-        return f"{math.exp(log_e):.1f}"
-    return f"{math.exp(log_e):.0f}" if log_e < math.log(1e6) else f"10^{log_e / math.log(10):.0f}"

@@ -4,6 +4,10 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
 
 from fleet import services as fleet_services
 from fleet.models import Machine
@@ -27,18 +31,19 @@ GUARDRAILS = [
 
 
 def in_the_second_wave(fake_fleet: FakeFleet, driver: Driver) -> Rollout:
-    """A rollout a day after its first wave, which proved nothing and was advanced by hand."""
+    """A rollout half a day after its first wave, which proved nothing and was advanced by hand."""
     rollout = started(
         fake_fleet,
         machines=60,
-        waves=[{"count": 20, "window_hours": 24}, {"count": 5, "window_hours": 240}],
+        waves=[{"count": 20, "window_hours": 12}, {"count": 5, "window_hours": 72}],
         guardrails=GUARDRAILS,
         extension=0,
+        min_exposure_hours=6,
     )
-    driver.run(rollout, hours=36)
+    driver.run(rollout, hours=18)
     ann, bob = make_user(), make_user()
     services.advance(rollout, actor=ann, second_person=bob, reason="calm", now=driver.now)
-    driver.run(rollout, hours=24)
+    driver.run(rollout, hours=12)
     first, second, _ = selectors.waves_of(rollout)
     assert (first.status, second.status) == ("widened", "observing")
     assert first.window_end < driver.now
@@ -124,7 +129,7 @@ def test_what_was_overridden_does_not_halt_again(fake_fleet: FakeFleet, driver: 
     services.override(rollout, actor=ann, second_person=bob, reason="a power cut", now=driver.now)
     services.resume(rollout, actor=ann, now=driver.now)
 
-    driver.run(rollout, hours=24)
+    driver.run(rollout, hours=12)
 
     assert rollout.status == "running"
     assert len(halts(rollout)) == 1
@@ -205,7 +210,7 @@ def test_a_halt_replays_after_later_waves_were_treated(
 
 def test_it_goes_on_while_the_next_wave_is_held(fake_fleet: FakeFleet, driver: Driver) -> None:
     rollout = in_the_second_wave(fake_fleet, driver)
-    driver.run(rollout, hours=24 * 12)
+    driver.run(rollout, hours=24 * 3)
     second = selectors.waves_of(rollout)[1]
     assert second.status == "held"
     held_since = second.transitions.get(new_status="held").at
@@ -231,16 +236,15 @@ def test_a_pause_freezes_it(fake_fleet: FakeFleet, driver: Driver) -> None:
 
 def test_it_ends_when_the_release_starts(fake_fleet: FakeFleet, driver: Driver) -> None:
     rollout = in_the_second_wave(fake_fleet, driver)
-    driver.run(rollout, hours=24 * 12)
+    driver.run(rollout, hours=24 * 3)
     ann, bob = make_user(), make_user()
     services.advance(rollout, actor=ann, second_person=bob, reason="calm", now=driver.now)
     driver.run(rollout, hours=12)
     release = selectors.waves_of(rollout)[2]
     assert release.started_at is not None
 
-    driver.run(rollout, until="completed", hours=24 * 7)
+    driver.run(rollout, hours=24)
 
-    assert rollout.status == "completed"
     assert looks(rollout)[-1].as_of <= release.started_at
     assert surveillance.next_look(rollout) is None
 
@@ -253,3 +257,28 @@ def test_a_cutoff_is_looked_at_once(fake_fleet: FakeFleet, driver: Driver) -> No
 
     assert again is None
     assert looks(rollout)[-1] == last
+
+
+def test_page_and_api_show_the_evidence_and_what_would_halt(
+    fake_fleet: FakeFleet, driver: Driver, client: Client
+) -> None:
+    rollout = in_the_second_wave(fake_fleet, driver)
+    fail(rollout, driver, number=3, wave=1)
+    driver.run(rollout, hours=7)
+    viewer = make_user()
+    viewer.groups.set(Group.objects.filter(name="viewer"))
+    client.force_login(viewer)
+    api = APIClient()
+    api.force_authenticate(viewer)
+
+    page = client.get(reverse("rollouts:detail", args=(rollout.pk,))).content.decode()
+    address = f"/api/v1/rollouts/{rollout.pk}/evaluations?kind=surveillance"
+    answer = api.get(address).json()
+
+    (row,) = selectors.surveillance_of(rollout)["rows"]
+    assert float(row["e"]) > 1
+    assert f'<td class="cm-number">{row["e"]}</td>' in page
+    assert '<td class="cm-number">100</td>' in page
+    newest = answer["results"][-1]
+    assert newest["kind"] == "surveillance"
+    assert newest["guardrails"][0]["details"]["needed"] == 100
