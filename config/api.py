@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -20,6 +21,9 @@ import rollouts.analysis.errors
 import rollouts.errors
 
 CONTENT_TYPE = "application/problem+json"
+#: What a database that is gone, restarts or is locked makes Django raise.
+DATABASE_AWAY = (OperationalError, InterfaceError)
+RETRY_AFTER_SECONDS = 5
 
 #: Of an error's class and its bases the nearest one listed decides; codes never change.
 PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
@@ -63,11 +67,28 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         reasons = [{"reason": reason} for reason in getattr(error, "reasons", ())]
         document = problem(status, code=code, detail=str(error), errors=reasons)
         return Response(document, status=status, content_type=CONTENT_TYPE)
+    if isinstance(error, DATABASE_AWAY):
+        return _database_away()
     response = exception_handler(error, context)  # sets WWW-Authenticate and Retry-After
     if response is not None:
         response.data = framework_problem(error, status=HTTPStatus(response.status_code))
         response.content_type = CONTENT_TYPE
     return response
+
+
+def _database_away() -> Response:
+    """Say that nothing was done and when to ask again: the database is away, or busy."""
+    document = problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        code="database_away",
+        detail="the database does not answer; nothing was done, ask again",
+    )
+    return Response(
+        document,
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        content_type=CONTENT_TYPE,
+        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
 
 
 def known_problem(error: Exception) -> tuple[HTTPStatus, str] | None:

@@ -1,12 +1,14 @@
 """The content security policy of every page, and how pages show domain errors."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from config.api import known_problem
+from config.api import DATABASE_AWAY, RETRY_AFTER_SECONDS, known_problem
 
 # The admin theme needs Alpine's evaluator and inline styles; scripts come from
 # this host's files only, so a page cannot be made to run text that it shows.
@@ -44,6 +46,13 @@ class DomainProblems:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if isinstance(error, DATABASE_AWAY):
+            # Whoever is logged in cannot be asked for now, so the page does without its frame.
+            return HttpResponse(
+                render_to_string("database_away.html"),
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+                headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            )
         known = known_problem(error)
         if known is None:
             return None

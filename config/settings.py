@@ -46,10 +46,14 @@ if IS_EMBEDDED:
         "PRAGMA foreign_keys=ON;",
     }
 else:
+    # A database that is away is told to who asks, soon; nobody waits for its return.
+    patience = 5
+    options = DATABASES["default"].setdefault("OPTIONS", {})
+    options.setdefault("connect_timeout", patience)
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     if environment.flag("DATABASE_POOL", default=False):
         size = environment.whole("DATABASE_POOL_SIZE", default=8, low=1, high=200)
-        DATABASES["default"]["OPTIONS"] = {"pool": {"min_size": 1, "max_size": size}}
+        options["pool"] = {"min_size": 1, "max_size": size, "timeout": patience}
         DATABASES["default"]["CONN_MAX_AGE"] = 0  # a pool keeps the connections itself
     else:
         DATABASES["default"]["CONN_MAX_AGE"] = environment.whole(
