@@ -168,7 +168,14 @@ def forecast_of(rollout: Rollout) -> list[dict[str, Any]]:
             "number": wave.number,
             **{
                 key: wave.forecast.get(key)
-                for key in ("canaries", "controls", "days_before", "summary", "a_a_check")
+                for key in (
+                    "canaries",
+                    "controls",
+                    "days_before",
+                    "read_from",
+                    "summary",
+                    "a_a_check",
+                )
             },
             "guardrails": [
                 {"name": name, **row} for name, row in wave.forecast["guardrails"].items()
