@@ -275,7 +275,7 @@ def test_an_approval_signs_the_risk_in_words_under_the_digest_that_was_seen():
     assert signed["risk"]["on_halt"]["succeeded"] == "leave"
     assert [wave["number"] for wave in signed["risk"]["waves"]] == [1, 2, 3, 4]
     (word,) = signed["risk"]["waves"][0]["words"]
-    assert word == "faults: can rule out nothing, the margin is × 2.0; halts on: not forecast"
+    assert word == "faults: can rule out nothing, the margin is × 2.0; halts on: unknown"
 
 
 def test_an_approval_expires_and_is_asked_for_anew():
