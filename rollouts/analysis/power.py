@@ -375,29 +375,6 @@ def throughput_ni_power(
     return _shift_power(delta - drop, _two_arm_error(sigma, n_canary, n_control), bound=bound)
 
 
-def needed_canaries(
-    sigma: float, *, control_per_canary: float, delta: float, bound: float, power: float
-) -> float:
-    """Canary units (or interruptions) needed to show a shift below `delta`.
-
-    `(bound + z_power)^2 sigma^2 (1 + n_c/n_k) / delta^2`, where truth is no shift.
-
-    Examples
-    --------
-    >>> count = needed_canaries(RECOVERY_SIGMA, control_per_canary=4.0,
-    ...                         delta=math.log(RECOVERY_MARGIN), bound=1.827, power=0.8)
-    >>> round(count, 1)
-    30.5
-    """
-    if not (0 < power < 1 and control_per_canary > 0 and delta > 0):
-        raise InvalidSample(
-            f"power in (0, 1), controls and delta positive are accepted: "
-            f"got {power}, {control_per_canary}, {delta}"
-        )
-    z = bound + float(ndtri(power))
-    return z * z * sigma * sigma * (1 + 1 / control_per_canary) / (delta * delta)
-
-
 def recovery_ni_power(
     canary_interruptions: float,
     control_interruptions: float,

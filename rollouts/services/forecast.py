@@ -152,7 +152,10 @@ def _word(
         "needed_machine_days": _needed(
             policy, past, canaries, controls, bound=checkpoints(policy)[-1][1]
         ),
-        "guardrails": {g.name: _shown(g, found[g.name], past, policy) for g in policy.guardrails},
+        "guardrails": {
+            g.name: _shown(g, found[g.name], past, policy, sizes=(canaries, controls))
+            for g in policy.guardrails
+        },
     }
 
 
@@ -250,7 +253,12 @@ def _margin(guardrail: Guardrail, past: Past, policy: JudgePolicy) -> float | No
 
 
 def _shown(
-    guardrail: Guardrail, found: Outlook | None, past: Past, policy: JudgePolicy
+    guardrail: Guardrail,
+    found: Outlook | None,
+    past: Past,
+    policy: JudgePolicy,
+    *,
+    sizes: tuple[int, int],
 ) -> dict[str, Any]:
     """Return one guardrail's outlook as plain JSON, figures first and then in words."""
     margin = _margin(guardrail, past, policy)
@@ -270,7 +278,7 @@ def _shown(
         if guardrail.metric in HALT_ONLY
         else _effect(guardrail, figures.rules_out),
         "margin_words": "–" if guardrail.metric in HALT_ONLY else _effect(guardrail, margin),
-        "expectation": _expectation(guardrail, found, past),
+        "expectation": _expectation(guardrail, found, past, policy, sizes=sizes),
     }
 
 
@@ -301,14 +309,22 @@ _UNITS = {
 def _halts_on_words(guardrail: Guardrail, found: Outlook | None) -> str:
     if not guardrail.halt:
         return "only reports"
-    return "not forecast" if found is None else _effect(guardrail, *found.halts_on)
+    return "unknown" if found is None else _effect(guardrail, *found.halts_on)
 
 
-def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str:
+def _expectation(
+    guardrail: Guardrail,
+    found: Outlook | None,
+    past: Past,
+    policy: JudgePolicy,
+    *,
+    sizes: tuple[int, int],
+) -> str:
+    is_unknown = f"unknown: {_unknown(guardrail, past, policy)}" if found is None else ""
     if guardrail.metric in HALT_ONLY:
-        return "halts only, proves nothing"
+        return f"halts only, proves nothing{f'; {is_unknown}' if is_unknown else ''}"
     if found is None:
-        return f"unknown: {_unknown(guardrail, past)}"
+        return is_unknown
     if found.hours_to_widen is not None:
         return f"shown after about {found.hours_to_widen:.0f} h ({found.chance or 0:.0%})"
     lacks = [
@@ -320,15 +336,39 @@ def _expectation(guardrail: Guardrail, found: Outlook | None, past: Past) -> str
         if number is not None
     ]
     chance = f"cannot be decided ({found.chance or 0:.0%})"
-    return f"{chance}: needs {' or '.join(lacks)}" if lacks else f"{chance} in this population"
+    if lacks:
+        return f"{chance}: needs {' or '.join(lacks)}"
+    return f"{chance} in this population{_first_episodes(guardrail, past, policy, sizes=sizes)}"
 
 
-def _unknown(guardrail: Guardrail, past: Past) -> str:
+def _first_episodes(
+    guardrail: Guardrail, past: Past, policy: JudgePolicy, *, sizes: tuple[int, int]
+) -> str:
+    """Tell how many episodes it would take, where no number of machines or hours is enough."""
+    margin = _margin(guardrail, past, policy)
+    if guardrail.metric is not Metric.FAULTS or margin is None or not math.isfinite(margin):
+        return ""
+    needed = power.schoenfeld_events(
+        margin, canary_fraction=sizes[0] / sum(sizes), alpha=policy.beta, beta=0.2
+    )
+    return f": about {math.ceil(needed)} machines with a fault are needed, of both arms"
+
+
+def _unknown(guardrail: Guardrail, past: Past, policy: JudgePolicy) -> str:
     if not past.days:
         return "no report of the period before"
-    if guardrail.metric is Metric.FAULTS:
-        return f"no such fault in {past.days:.1f} days before"
-    return f"too few reports in {past.days:.1f} days before"
+    before = f"in {past.days:.1f} days before"
+    if guardrail.metric is Metric.LOST_WORK:
+        return f"no interruption {before}"
+    if guardrail.metric is not Metric.FAULTS:
+        return f"too few reports {before}"
+    if not policy.delta_abs:
+        return f"no such fault {before}"
+    days = power.zero_event_exposure(policy.delta_abs, alpha=policy.beta)
+    return (
+        f"no such fault {before}; {math.ceil(days)} machine-days of canaries without one would "
+        f"rule out {policy.delta_abs:g} a day"
+    )
 
 
 def _summary(policy: JudgePolicy, word: Mapping[str, Any], *, allows_smoke: bool) -> str:

@@ -274,3 +274,77 @@ def test_paths_are_asked_for_only_where_a_hundred_interruptions_are_expected() -
 
     enough, too_few = (word(rollout, number)["decidable"]["severe_path"] for number in (1, 2))
     assert (enough, too_few) == (True, False)
+
+
+LOST = {"metric": "lost_work", "required": False}
+
+
+def test_lost_work_says_how_many_more_interruptions_halt() -> None:
+    machines = make_machines(60, versions={"bmc": OLD})
+    rng = np.random.default_rng(6)
+    reports = [
+        make_observation_report(
+            machine, start=NOW - timedelta(days=DAYS), end=NOW - timedelta(hours=1)
+        )
+        for machine in machines
+    ]
+    for machine in machines:
+        for _ in range(rng.poisson(4)):
+            at = NOW - timedelta(minutes=int(rng.integers(600, 1_440 * DAYS)))
+            reports.append(
+                make_recovery_report(
+                    machine, time=at, recovered_at=at + timedelta(minutes=30), path="continued"
+                )
+            )
+    fleet_services.record(reports, source="test", key="past", now=NOW)
+
+    found = word(submitted(LOST, waves=[{"count": 15, "window_hours": 72}]))["guardrails"]
+
+    half, most, nearly_all = found["lost_work"]["halts_on"]
+    assert 1.2 < half < most < nearly_all < 4
+    assert found["lost_work"]["halts_on_words"] == f"× {half:.1f} / {most:.1f} / {nearly_all:.1f}"
+    assert found["lost_work"]["expectation"] == "halts only, proves nothing"
+
+
+def test_where_nothing_was_interrupted_lost_work_is_unknown() -> None:
+    fleet_with_a_past()
+
+    found = word(submitted(LOST))["guardrails"]["lost_work"]
+
+    assert found["halts_on_words"] == "unknown"
+    assert found["expectation"] == (
+        "halts only, proves nothing; unknown: no interruption in 10.0 days before"
+    )
+
+
+def test_a_fault_never_seen_before_says_what_its_absence_would_rule_out() -> None:
+    fleet_with_a_past()
+
+    found = word(submitted(FAULTS, delta_abs=0.01))["guardrails"]["faults"]
+
+    # -ln(.05) / .01 machine-days.
+    assert found["expectation"] == (
+        "unknown: no such fault in 10.0 days before; 300 machine-days of canaries without one "
+        "would rule out 0.01 a day"
+    )
+
+
+def test_what_no_size_decides_says_how_many_machines_with_a_fault_it_takes() -> None:
+    fleet_with_a_past(machines=20, faults_per_machine=0.05)
+    past = [
+        make_fault_report(machine, time=NOW - timedelta(days=2))
+        for machine in make_machines(1, versions={"bmc": OLD})
+    ]
+    fleet_services.record(past, source="test", key="one", now=NOW)
+
+    found = word(submitted(FAULTS, delta_abs=0, waves=[{"count": 4, "window_hours": 24}]))
+
+    expectation = found["guardrails"]["faults"]["expectation"]
+    assert "in this population: about " in expectation
+    assert expectation.endswith(" machines with a fault are needed, of both arms")
+
+
+def test_each_wave_says_where_its_figures_come_from() -> None:
+    fleet_with_a_past()
+
+    assert selectors.forecast_of(submitted(FAULTS))[0]["read_from"] == "read from reports"

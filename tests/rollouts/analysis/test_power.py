@@ -23,7 +23,6 @@ from rollouts.analysis.power import (
     fault_ni_power,
     install_ni_power,
     is_decidable,
-    needed_canaries,
     needed_exposure,
     recovery_ni_power,
     schoenfeld_events,
@@ -190,11 +189,16 @@ def test_fault_power_falls_with_the_true_ratio_to_the_level_of_the_bound_at_the_
     assert powers[-1] <= norm.sf(LAST_BOUND) + 1e-9
 
 
-def test_throughput_power_and_needed_units_are_one_formula():
-    count = needed_canaries(0.03, control_per_canary=4, delta=0.02, bound=LAST_BOUND, power=0.9)
+def needed_canaries(sigma: float, *, delta: float, power: float) -> float:
+    """(bound + z)^2 sigma^2 (1 + n_c/n_k) / delta^2 at four controls per canary."""
+    return ((LAST_BOUND + norm.ppf(power)) * sigma / delta) ** 2 * (1 + 1 / 4)
+
+
+def test_throughput_power_follows_the_closed_form():
+    count = round(needed_canaries(0.03, delta=0.02, power=0.9))
 
     power = throughput_ni_power(
-        0.03, n_canary=round(count), n_control=4 * round(count), delta=0.02, bound=LAST_BOUND
+        0.03, n_canary=count, n_control=4 * count, delta=0.02, bound=LAST_BOUND
     )
 
     assert power == pytest.approx(0.9, abs=0.02)
@@ -210,13 +214,7 @@ def test_a_drop_at_the_margin_is_shown_as_often_as_the_bound_allows():
 
 def test_recovery_needs_twenty_five_to_forty_interruptions():
     counts = [
-        needed_canaries(
-            RECOVERY_SIGMA,
-            control_per_canary=4,
-            delta=math.log(RECOVERY_MARGIN),
-            bound=LAST_BOUND,
-            power=power,
-        )
+        needed_canaries(RECOVERY_SIGMA, delta=math.log(RECOVERY_MARGIN), power=power)
         for power in (0.7, 0.9)
     ]
 
