@@ -25,6 +25,7 @@ from rollouts.analysis.sequential import (
 from rollouts.analysis.verdicts import GuardrailEvaluation, Verdict
 from rollouts.analysis.wave import GuardrailState, Look
 
+FIRST_ROWS = 1_000
 LIMIT_TOLERANCE = 1e-5
 """Width at which the search for a repeated limit stops, in the tested effect."""
 
@@ -247,9 +248,13 @@ def varies_nowhere(values: FloatArray, group: IntArray) -> bool:
     """
     if not values.size:
         return False
-    first = np.full(int(group.max()) + 1, np.nan)
-    first[group] = values  # any one of the group
-    return bool((values == first[group]).all())
+    for length in (FIRST_ROWS, values.size):  # nearly always the first rows differ already
+        some, kind = values[:length], group[:length]
+        one = np.full(int(kind.max()) + 1, np.nan)
+        one[kind] = some  # any one of the group
+        if not (some == one[kind]).all():
+            return False
+    return True
 
 
 def finite(value: float | None) -> float | None:
