@@ -3,19 +3,22 @@
 import json
 import random
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from fleet import services as fleet
-from fleet.models import Cordon, Job, Machine
-from rollouts import planning, services
-from rollouts.errors import ApprovalExpired, PlanChanged
+from fleet.models import Cordon, FirmwareBundle, Job, Machine
+from rollouts import pipeline, planning, services
+from rollouts.errors import ApprovalExpired, PlanChanged, PlanRefused
 from rollouts.models import Assignment, Order, Preview, Rollout
 from rollouts.services.previews import members_of
 from tests.factories import (
@@ -254,6 +257,45 @@ def test_another_rollout_is_in_the_way_only_where_it_writes_the_same_parts(kind:
     assert any("in rollout 'bmc 2' already" in why for why in summary["refusals"]) is blocks
 
 
+def test_machines_that_the_bundle_is_not_for_refuse_the_plan_with_every_reason_at_once():
+    make_machines(30, versions={"bmc": OLD})
+    fleet.record_readings(make_machines(1, names=["odd"])[0], [make_reading(version="A7")], now=NOW)
+    make_machines(1, names=["other"], platform="hgx-b200", versions={"bmc": OLD})
+    bundle = bundle_of("bmc")
+    services.withdraw_bundle(bundle, actor=make_user(), now=NOW, reason="bricks")
+    bundle.refresh_from_db()
+    fields = {"bundle": bundle, "selector": "name", "author": make_user(), "now": NOW}
+    strict, lenient = (
+        services.create_draft(
+            name=f"leaves out: {leaves_out}",
+            document=document(
+                leave_out_unfit=leaves_out,
+                waves=[{"count": 30, "window_hours": 2}],
+                burn_in_hours=4,
+                hold_back=0.0,
+            ),
+            **fields,
+        )
+        for leaves_out in (False, True)
+    )
+
+    with pytest.raises(PlanRefused) as refused:
+        services.submit(strict, actor=strict.author, now=NOW)
+    with pytest.raises(PlanRefused) as left_out:
+        services.submit(lenient, actor=lenient.author, now=NOW)
+
+    said = [
+        "withdrawn, not approved",
+        "1 selected machines (odd): blocked: version can't be ordered: bmc A7 against 2.0",
+        "1 selected machines (other): platform hgx-b200 is not covered by bundle",
+        "a window of 2 h is not longer than the burn-in of 4 h",
+        "leaves no control",
+    ]
+    for part in said:
+        assert any(part in reason for reason in refused.value.reasons), refused.value.reasons
+    assert not any("selected machines" in reason for reason in left_out.value.reasons)
+
+
 # --- approval ------------------------------------------------------------------------------------
 
 
@@ -329,3 +371,51 @@ def test_a_wave_that_rounding_leaves_empty_is_shown_as_empty():
         (21, False),
         (4, False),
     ]
+
+
+# --- S15: works with ten machines, and past a thousand -------------------------------------------
+
+
+def statements(act: Callable[[], object]) -> int:
+    with CaptureQueriesContext(connection) as caught:
+        act()
+    return len(caught)
+
+
+STEPS = ("preview", "submit", "approve", "start", "begin", "halt", "cancel")
+
+
+def costs(machines: int) -> dict[str, int]:
+    """Statements of every step, from the draft to the end, of one wave over all machines."""
+    make_machines(machines, versions={"bmc": OLD}, site=f"s{machines}", rack="r1")
+    rollout = services.create_draft(
+        name=f"all of {machines}",
+        bundle=FirmwareBundle.objects.first() or bundle_of("bmc"),
+        selector=f"site=s{machines}",
+        document=document(
+            waves=[{"rest": True, "window_hours": 48}],
+            caps={"max_in_flight": 2, "max_unavailable_share": None},
+        ),
+        author=make_user(),
+        now=NOW,
+    )
+    ann, bob = rollout.author, make_user()
+    steps = (
+        lambda: services.preview(rollout, now=NOW),
+        lambda: services.submit(rollout, actor=ann, now=NOW),
+        lambda: services.approve(rollout, actor=bob, now=NOW),
+        lambda: services.start(rollout, actor=ann, now=NOW),
+        lambda: pipeline.enact(Rollout.objects.get(pk=rollout.pk), now=NOW),
+        lambda: services.halt(Rollout.objects.get(pk=rollout.pk), actor=bob, now=NOW),
+        lambda: services.cancel(Rollout.objects.get(pk=rollout.pk), actor=ann, now=NOW),
+    )
+    return dict(zip(STEPS, map(statements, steps), strict=True))
+
+
+def test_no_order_takes_more_statements_for_more_machines():
+    few, many = costs(20), costs(2500)
+
+    # To begin a wave starts the first attempts, each by itself, as many as the caps allow.
+    assert few.pop("begin") <= 120
+    assert many.pop("begin") <= 120
+    assert all(many[step] <= min(few[step] + 2, 45) for step in many), (few, many)
