@@ -10,11 +10,14 @@ from fleet.models import Machine
 from rollouts import selectors, services, tasks
 from rollouts.explain import explain
 from rollouts.models import Attempt, Rollout, Wave
+from rollouts.replay import replay
+from rollouts.services import draw_check, past
 from tests.factories import (
     NOW,
     make_fault_report,
     make_machines,
     make_observation_report,
+    make_recovery_report,
     make_user,
 )
 from tests.rollouts.fakes import Driver, FakeFleet
@@ -29,7 +32,13 @@ GUARDRAILS = [
 ]
 
 
-def approved(fake_fleet: FakeFleet, *, days: int = 10, slow: Collection[str] = ()) -> Rollout:
+def approved(
+    fake_fleet: FakeFleet,
+    *,
+    days: int = 10,
+    slow: Collection[str] = (),
+    silent: Collection[str] = (),
+) -> Rollout:
     """An approved rollout over machines that reported once a day for so many days."""
     names = [f"r{number:04}" for number in range(60)]
     machines = make_machines(60, names=names, versions={"bmc": OLD})
@@ -43,7 +52,7 @@ def approved(fake_fleet: FakeFleet, *, days: int = 10, slow: Collection[str] = (
             throughput=(0.9 if machine.name in slow else 1.0) + 0.001 * (number % 7),
         )
         for number, machine in enumerate(machines)
-        for end in ends
+        for end in (ends if machine.name not in silent else ends[::3])
     ]
     fleet_services.record(reports, source="test", key="past", now=NOW)
     author = make_user()
@@ -162,3 +171,66 @@ def test_faults_before_are_compared_by_machine_days(fake_fleet: FakeFleet, drive
     assert wave.status == "pending"
     assert "differ from their control in faults" in rollout.decisions.get().reason
     assert NEW not in {versions["bmc"] for versions in fake_fleet.versions.values()}
+
+
+def test_canaries_that_report_less_or_recover_slower_are_not_started(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = approved(fake_fleet, silent=SLOW)
+    reports = [
+        make_recovery_report(
+            machine,
+            time=(at := NOW - timedelta(days=3, minutes=number)),
+            recovered_at=at + timedelta(minutes=90 if machine.name in SLOW else 10),
+            path="continued",
+        )
+        for number, machine in enumerate(Machine.objects.order_by("name"))
+    ]
+    fleet_services.record(reports, source="test", key="slow", now=NOW)
+    with_canaries(rollout, SLOW)
+
+    wave = start(rollout, driver)
+
+    assert wave.status == "pending"
+    (evaluation,) = rollout.evaluations.filter(kind="draw_check")
+    broken = {seen["name"] for seen in evaluation.guardrails if seen["crossed"]}
+    assert broken == {"telemetry", "recovery_time"}
+
+
+def test_what_the_check_saw_is_kept_and_replays(fake_fleet: FakeFleet, driver: Driver) -> None:
+    rollout = approved(fake_fleet, slow=SLOW)
+    with_canaries(rollout, SLOW)
+    start(rollout, driver)
+
+    (evaluation,) = rollout.evaluations.filter(kind="draw_check")
+
+    assert rollout.decisions.get().evaluation == evaluation
+    assert {seen["name"]: seen["crossed"] for seen in evaluation.guardrails} == {"throughput": True}
+    assert replay(evaluation) == {"throughput": True}
+
+
+def test_a_sound_draw_is_kept_too_and_is_no_look_of_the_wave(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = approved(fake_fleet, slow=SLOW)
+
+    wave = start(rollout, driver)
+
+    (evaluation,) = rollout.evaluations.filter(kind="draw_check")
+    assert replay(evaluation) == {"throughput": False}
+    assert evaluation.inputs["read_from"] == "read from reports"
+    assert selectors.latest_evaluation(wave) != evaluation
+
+
+def test_many_machines_without_summaries_are_not_checked_and_it_says_so(
+    fake_fleet: FakeFleet, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollout = approved(fake_fleet, slow=SLOW)
+    monkeypatch.setattr(past, "MOST_DIRECT", 20)
+    monkeypatch.setattr(draw_check, "MOST_DIRECT", 20)
+
+    wave = start(rollout, driver)
+
+    assert wave.forecast["a_a_check"] == (
+        "the draw is not checked: no summary of the telemetry of 60 machines yet"
+    )
