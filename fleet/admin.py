@@ -31,6 +31,7 @@ from fleet.models import (
     CollectorCursor,
     Component,
     Cordon,
+    CounterSample,
     DesiredBundle,
     Fault,
     FaultSignature,
@@ -458,6 +459,15 @@ class FaultAdmin(RecordAdmin):
     list_filter = ("severity",)
     list_select_related = ("machine", "signature")
     search_fields = ("=machine__name", "=signature__name")
+    ordering = ("-pk",)
+
+
+@admin.register(CounterSample)
+class CounterSampleAdmin(RecordAdmin):
+    list_display = ("machine", "signature", "time", "value", "boot_id", "is_backwards")
+    list_filter = ("is_backwards",)
+    list_select_related = ("machine",)
+    search_fields = ("=machine__name", "=signature")
     ordering = ("-pk",)
 
 

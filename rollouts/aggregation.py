@@ -25,6 +25,7 @@ from django.db.models import (
 
 from fleet.columns import Seconds, read_columns
 from fleet.models import (
+    CounterSample,
     Fault,
     FaultSignature,
     FirmwareBundle,
@@ -584,6 +585,26 @@ _MOST_HELD = 3
 
 
 def _withheld(wave: Wave, cutoff: _Cutoff) -> dict[str, str]:
+    """Name the signatures that cannot be counted at this cutoff, and why."""
+    return {**_of_fallen_counters(wave, cutoff), **_of_bmcs(wave, cutoff)}
+
+
+def _of_fallen_counters(wave: Wave, cutoff: _Cutoff) -> dict[str, str]:
+    """Name what counters of the wave's machines count that went backwards in the window."""
+    fallen = CounterSample.objects.filter(
+        is_backwards=True,
+        time__gt=cutoff.origin,
+        time__lte=cutoff.as_of,
+        machine__in=wave.members.values("machine"),
+    ).order_by("-time")
+    names = fallen.values_list("signature", "machine__name", "time")[:_MOST_HELD]
+    return {
+        signature: f"its counter went backwards on {machine} at {time:%Y-%m-%d %H:%M}"
+        for signature, machine, time in names
+    }
+
+
+def _of_bmcs(wave: Wave, cutoff: _Cutoff) -> dict[str, str]:
     """Name the signatures that no BMC of the wave may tell of while one of them is held back."""
     holds = (
         TelemetryHold.objects.filter(machine__in=wave.members.values("machine"))

@@ -174,6 +174,17 @@ class FaultReportSerializer(StrictSerializer):
     source_key = serializers.CharField(required=False)
 
 
+class CounterReportSerializer(StrictSerializer):
+    """One value of a counter, which begins at 0 with each boot."""
+
+    machine = serializers.CharField()
+    time = ZonedDateTimeField()
+    signature = serializers.CharField(help_text="what it counts")
+    value = serializers.IntegerField(min_value=0)
+    boot_id = serializers.CharField()
+    source_key = serializers.CharField(required=False)
+
+
 class ObservationReportSerializer(StrictSerializer):
     """What one machine did over an interval."""
 
@@ -207,6 +218,14 @@ class FaultBatchSerializer(EnvelopeSerializer):
 
     records = serializers.ListField(
         child=FaultReportSerializer(), min_length=1, max_length=MOST_RECORDS
+    )
+
+
+class CounterBatchSerializer(EnvelopeSerializer):
+    """A batch as the schema describes it."""
+
+    records = serializers.ListField(
+        child=CounterReportSerializer(), min_length=1, max_length=MOST_RECORDS
     )
 
 

@@ -20,6 +20,7 @@ urlpatterns = [
     path("firmware/rollouts", firmware.PastRolloutView.as_view(), name="firmware-rollouts"),
     path("firmware/reversals", firmware.ReversalView.as_view(), name="firmware-reversals"),
     path("telemetry/faults", views.FaultBatchView.as_view(), name="telemetry-faults"),
+    path("telemetry/counters", views.CounterBatchView.as_view(), name="telemetry-counters"),
     path(
         "telemetry/observations",
         views.ObservationBatchView.as_view(),

@@ -25,6 +25,7 @@ from fleet.api.serializers import (
     BatchResultSerializer,
     BatchSerializer,
     BundleSerializer,
+    CounterBatchSerializer,
     EmptySerializer,
     FaultBatchSerializer,
     HistorySerializer,
@@ -192,6 +193,16 @@ class FaultBatchView(BatchView):
     """Faults that machines reported."""
 
     kind = "fault"
+    permission_classes: ClassVar = [IsAuthenticated, needs("fleet.add_fault")]
+
+
+@extend_schema_view(
+    post=extend_schema(request=CounterBatchSerializer, responses=BatchResultSerializer)
+)
+class CounterBatchView(BatchView):
+    """Counters; what they rise by are faults, and a boot begins them anew."""
+
+    kind = "counter"
     permission_classes: ClassVar = [IsAuthenticated, needs("fleet.add_fault")]
 
 

@@ -2,6 +2,7 @@
 
 from fleet.models.changes import Change, ChangedMachine, ClockJump, ClockReading
 from fleet.models.clock import Clock, Heartbeat
+from fleet.models.counters import CounterSample
 from fleet.models.firmware import (
     BundleImage,
     BundleStatus,
@@ -35,6 +36,7 @@ __all__ = [
     "CollectorCursor",
     "Component",
     "Cordon",
+    "CounterSample",
     "DesiredBundle",
     "Fault",
     "FaultSignature",

@@ -15,7 +15,16 @@ from django.db.models.functions import Least
 from fleet.adapters import Report
 from fleet.bulk import batches, insert_new
 from fleet.errors import BatchConflict
-from fleet.models import Fault, FaultSignature, Machine, Observation, Recovery, TelemetryBatch
+from fleet.models import (
+    CounterSample,
+    Fault,
+    FaultSignature,
+    Machine,
+    Observation,
+    Recovery,
+    TelemetryBatch,
+)
+from fleet.services import counters
 
 AHEAD = timedelta(minutes=5)  # a machine's clock may run ahead by this
 LENGTH_SLACK_SECONDS = 1.0  # times are rounded to seconds, exposure may not be
@@ -68,8 +77,8 @@ def record(
     Parameters
     ----------
     reports : sequence of Report
-        `kind` is `observation`, `fault` or `recovery`; `fields` are named as the model's, the
-        machine by its name, times as datetimes with zone or RFC 3339 text.
+        `kind` is `observation`, `fault`, `counter` or `recovery`; `fields` are named as the
+        model's, the machine by its name, times as datetimes with zone or RFC 3339 text.
     source : str
         Who reports; source keys are unique within it.
     key : str
@@ -131,6 +140,9 @@ def _store(reports: Sequence[Report], *, source: str, now: datetime) -> BatchRes
     accepted = sum(
         _insert(kind, list(own.values()), source=source, now=now) for kind, own in rows.items()
     )
+    risen = counters.faults_of(list(rows["counter"].values()), source=source, now=now)
+    _resolve_signatures(risen)
+    _insert("fault", risen, source=source, now=now)
     return BatchResult(accepted, len(reports) - len(refused) - accepted, refused)
 
 
@@ -275,6 +287,12 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise _Refused(name, value, "a whole number of at least 0 is needed")
+    return value
+
+
 def _optional(reader: Reader) -> Reader:
     return lambda name, value: None if value is None else reader(name, value)
 
@@ -395,6 +413,18 @@ _KINDS: Mapping[str, _Kind] = {
             "job",
             "attributes",
         ),
+        times=("time",),
+        check=_check_nothing,
+    ),
+    "counter": _Kind(
+        model=CounterSample,
+        readers={
+            "time": _time,
+            "signature": _text(100, is_needed=True),
+            "value": _count,
+            "boot_id": _text(64, is_needed=True),
+        },
+        identity=("time", "signature", "boot_id"),
         times=("time",),
         check=_check_nothing,
     ),

@@ -618,7 +618,7 @@ def test_the_number_of_statements_does_not_grow_with_the_machines(
 ):
     wave = Wave.objects.select_related("rollout").get(pk=fill(number).pk)
 
-    with django_assert_num_queries(18):
+    with django_assert_num_queries(19):
         samples = samples_for(wave, as_of=AS_OF)
 
     assert len(samples.machines.name) == number
