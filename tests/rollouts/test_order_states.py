@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from fleet.models import FirmwareBundle, Machine
+from fleet.models import Machine
 from rollouts import selectors, services
 from rollouts.errors import RolloutError
 from rollouts.lifecycle import IllegalTransition, Status
 from rollouts.models import Attempt, Order, Rollout, Transition, Wave
-from rollouts.services.population import read_population
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
-from tests.rollouts.plans import NEW, OLD, bundle_of, document, started
+from tests.rollouts.plans import NEW, OLD, document, started
 
 pytestmark = pytest.mark.django_db
 
@@ -305,27 +304,3 @@ def test_a_halt_takes_the_same_statements_however_many_attempts_wait(
     assert (
         rollout.attempts.filter(status="called_off", events__new_status="called_off").count() == 7
     )
-
-
-# --- machines that declined ----------------------------------------------------------------------
-
-
-def test_a_machine_that_fell_back_is_not_offered_the_same_bundle_until_it_is_triaged(
-    fake_fleet: FakeFleet, driver: Driver
-) -> None:
-    rollout = small(fake_fleet, recheck_hours=1)
-    driver.run(rollout, hours=3)
-    attempt = rollout.attempts.first()
-    fake_fleet.versions[attempt.machine.name] = {"bmc": OLD}
-    driver.run(rollout, hours=2)
-    services.cancel(rollout, actor=make_user(), now=driver.now)
-    other = bundle_of("bios")
-
-    def offered(bundle: FirmwareBundle) -> list[str]:
-        return read_population(bundle, rollout.selector, besides=None).names
-
-    assert attempt.machine.name not in offered(rollout.bundle)
-    assert attempt.machine.name in offered(other)
-    attempt.refresh_from_db()
-    services.triage(attempt, outcome="recovered", actor="ann", now=driver.now)
-    assert attempt.machine.name in offered(rollout.bundle)
