@@ -48,6 +48,7 @@ from fleet.models import (
     Team,
     TelemetryBatch,
     TelemetryHold,
+    TelemetrySummary,
 )
 from fleet.services.changes import PLACE
 
@@ -529,6 +530,12 @@ class ClockJumpAdmin(RecordAdmin):
 @admin.register(Heartbeat)
 class HeartbeatAdmin(RecordAdmin):
     list_display = ("name", "beat_at")
+
+
+@admin.register(TelemetrySummary)
+class TelemetrySummaryAdmin(RecordAdmin):
+    list_display = ("day", "first_machine", "last_machine", "as_of", "reports_from")
+    list_filter = ("day",)
 
 
 @admin.register(CollectorCursor)
