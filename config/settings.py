@@ -222,7 +222,21 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {"TriageEnum": "rollouts.models.Attempt.Triage"},
+    "ENUM_NAME_OVERRIDES": {
+        "TriageEnum": "rollouts.models.Attempt.Triage",
+        "RolloutStatusEnum": "rollouts.api.serializers.ROLLOUT_STATUSES",
+        "WaveStatusEnum": "rollouts.api.serializers.WAVE_STATUSES",
+        "AttemptStatusEnum": "rollouts.api.serializers.ATTEMPT_STATUSES",
+        "BundleStatusEnum": "fleet.models.BundleStatus",
+        "ChangeKindEnum": "fleet.models.Change.Kind",
+        "ReportedKindEnum": "rollouts.api.changes.REPORTED",
+        "OrderKindEnum": "rollouts.models.Order.Kind",
+        "DecisionKindEnum": "rollouts.api.serializers.DECISION_KINDS",
+        "RolloutKindEnum": "rollouts.models.Rollout.Kind",
+        "WaveKindEnum": "rollouts.models.Wave.Kind",
+        "EvaluationKindEnum": "rollouts.models.Evaluation.Kind",
+        "StandingEnum": "rollouts.api.compliance.STANDINGS",
+    },
 }
 
 # --- Celery -----------------------------------------------------------------

@@ -259,7 +259,7 @@ class MachineAdmin(ConfigAdmin):
         return bool(request.user.has_perm("fleet.delete_machine"))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        places = {name: form.cleaned_data[name] for name in form.changed_data if name in PLACE}
+        places = {name: getattr(obj, name) for name in form.changed_data if name in PLACE}
         actor = request.user.get_username()
         services.relocate(obj, places=places, actor=actor, now=clock.now())
         super().save_model(request, obj, form, change)

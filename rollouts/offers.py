@@ -45,7 +45,7 @@ def _member_orders(rollout: Rollout) -> Iterator[Order.Kind]:
     is_under_way = rollout.status in (Status.RUNNING, Status.PAUSED)
     if is_under_way and rollout.attempts.filter(status__in=FAILURES).exists():
         yield Order.Kind.RETRY
-    if rollout.finished_at is None and rollout.status != Status.DRAFT:
+    if rollout.status in (Status.APPROVED, Status.RUNNING, Status.PAUSED):
         yield Order.Kind.EXCLUDE
     if selectors.held_machines(rollout).exists():
         yield Order.Kind.RELEASE

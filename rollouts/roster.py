@@ -1,13 +1,16 @@
 """How the fleet changed under a rollout: who left, moved, is out of service, or came late."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
 
 from fleet import selectors as fleet_selectors
 from fleet.errors import SelectorError
 from fleet.lifecycle import State
-from fleet.models import Change, ChangedMachine, Machine
+from fleet.models import Change, ChangedMachine
 from rollouts.models import Assignment, Rollout
 
 #: Machines of a kind that are listed; the others are counted.
@@ -51,37 +54,34 @@ def roster_changes(rollout: Rollout) -> RosterChanges:
     was drawn without them.
     """
     places = Assignment.objects.filter(rollout=rollout).select_related("machine")
-    retired = places.filter(machine__state=State.RETIRED).order_by("machine_name")
-    out = places.exclude(machine__state__in=_OURS).order_by("machine_name")
+    places = places.order_by("machine_name")
     left_out = places.filter(exclusion__isnull=False).select_related("exclusion__actor")
     return RosterChanges(
-        retired=_listed(
-            retired.count(),
-            ((place.machine_name, _left(place.machine)) for place in retired[:MOST]),
-        ),
+        retired=_listed(places.filter(machine__state=State.RETIRED), _left),
         moved=_moved(rollout),
         out_of_service=_listed(
-            out.count(),
-            ((place.machine_name, place.machine.state) for place in out[:MOST]),
+            places.exclude(machine__state__in=_OURS),
+            lambda place: (place.machine_name, place.machine.state),
         ),
-        excluded=_listed(
-            left_out.count(),
-            (
-                (place.machine_name, f"{place.exclusion.actor}: {place.exclusion.reason}")
-                for place in left_out.order_by("machine_name")[:MOST]
-                if place.exclusion is not None
-            ),
-        ),
+        excluded=_listed(left_out, _left_out),
         late=_late(rollout),
     )
 
 
-def _listed(count: int, rows: Iterable[tuple[str, str]]) -> Listed:
-    return Listed(count, tuple(rows))
+def _listed(found: QuerySet[Any], tell: Callable[[Any], tuple[str, str]]) -> Listed:
+    """List the first rows; what does not fit is counted."""
+    rows = list(found[: MOST + 1])
+    count = len(rows) if len(rows) <= MOST else found.count()
+    return Listed(count, tuple(tell(row) for row in rows[:MOST]))
 
 
-def _left(machine: Machine) -> str:
-    return f"retired {machine.entered_at:%Y-%m-%d %H:%M}"
+def _left_out(place: Assignment) -> tuple[str, str]:
+    order = place.exclusion
+    return place.machine_name, f"{order.actor}: {order.reason}" if order else ""
+
+
+def _left(place: Assignment) -> tuple[str, str]:
+    return place.machine_name, f"retired {place.machine.entered_at:%Y-%m-%d %H:%M}"
 
 
 def _moved(rollout: Rollout) -> Listed:
@@ -92,13 +92,12 @@ def _moved(rollout: Rollout) -> Listed:
         machine__in=rollout.assignments.values("machine"),
     )
     rows = moves.select_related("change", "machine").order_by("machine__name", "pk")
-    told = ((row.machine.name, str(row.change)) for row in rows[:MOST])
-    return _listed(moves.count(), told)
+    return _listed(rows, lambda row: (row.machine.name, str(row.change)))
 
 
 def _late(rollout: Rollout) -> Listed:
     """Return who would be selected now and has no place; a selector may have lost its meaning."""
-    if not Assignment.objects.filter(rollout=rollout).exists():
+    if not rollout.plan_digest or rollout.finished_at is not None:
         return Listed(0, ())
     try:
         matching = fleet_selectors.machines_matching(rollout.selector)
@@ -107,6 +106,7 @@ def _late(rollout: Rollout) -> Listed:
     since = rollout.submitted_at or rollout.created_at
     late = matching.filter(registered_at__gt=since, platform__in=rollout.bundle.platforms.all())
     late = late.exclude(pk__in=rollout.assignments.values("machine")).exclude(state=State.RETIRED)
-    rows = late.order_by("name").values_list("name", "registered_at")
-    told = ((name, f"registered {at:%Y-%m-%d %H:%M}") for name, at in rows[:MOST])
-    return _listed(late.count(), told)
+    return _listed(
+        late.order_by("name"),
+        lambda machine: (machine.name, f"registered {machine.registered_at:%Y-%m-%d %H:%M}"),
+    )

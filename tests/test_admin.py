@@ -7,6 +7,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
+from django.http import HttpRequest
 from django.test import Client
 from django.urls import reverse
 from knox.models import AuthToken
@@ -135,7 +136,9 @@ def test_a_machine_that_moved_while_its_form_was_open_stays_where_it_moved():
     Machine.objects.filter(pk=machine.pk).update(state="draining", may_take_work=False)
 
     machine.site = "north"
-    admin.site.get_model_admin(Machine).save_model(None, machine, Form(), change=True)
+    request = HttpRequest()
+    request.user = make_user()
+    admin.site.get_model_admin(Machine).save_model(request, machine, Form(), change=True)
 
     machine.refresh_from_db()
     assert (machine.site, machine.state, machine.may_take_work) == ("north", "draining", False)

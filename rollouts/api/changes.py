@@ -32,6 +32,13 @@ OBSERVATIONAL = (
     "observational: nobody drew whom these changes touched, so they are suspects and no verdicts"
 )
 
+#: What others may report; moves and retirements are the inventory's own.
+REPORTED = [
+    kind
+    for kind in Change.Kind.choices
+    if kind[0] not in (Change.Kind.PLACE, Change.Kind.RETIREMENT)
+]
+
 
 class NewChangeSerializer(StrictSerializer):
     """A change that was made elsewhere: a driver, a switch, a setting."""
@@ -40,13 +47,7 @@ class NewChangeSerializer(StrictSerializer):
         max_length=100, help_text="the system that reports"
     )
     key = serializers.CharField(max_length=200, help_text="of the source; repeated, it is the same")
-    kind = serializers.ChoiceField(
-        [
-            kind
-            for kind in Change.Kind.choices
-            if kind[0] not in (Change.Kind.PLACE, Change.Kind.RETIREMENT)
-        ]
-    )
+    kind = serializers.ChoiceField(REPORTED)
     what = serializers.CharField(max_length=100, help_text="component or setting, as nvidia-driver")
     selector = serializers.CharField(
         max_length=1000, required=False, help_text="whom it touched; this or machines"

@@ -51,7 +51,7 @@ class GroupSerializer(StrictSerializer):
 
     platform = serializers.CharField()
     pool = serializers.CharField()
-    bundle = serializers.PrimaryKeyRelatedField(read_only=True)
+    bundle = serializers.IntegerField(source="bundle.pk")
     bundle_name = serializers.CharField(source="bundle")
     machines = serializers.IntegerField()
     counts = serializers.DictField(child=serializers.IntegerField(), help_text="by standing")
@@ -73,7 +73,7 @@ class ComplianceSerializer(StrictSerializer):
     platform = serializers.CharField()
     site = serializers.CharField()
     pool = serializers.CharField()
-    bundle = serializers.PrimaryKeyRelatedField(read_only=True)
+    bundle = serializers.IntegerField(source="bundle.pk")
     bundle_name = serializers.CharField(source="bundle")
     standing = serializers.ChoiceField(STANDINGS)
     drift = serializers.ChoiceField(STANDINGS)

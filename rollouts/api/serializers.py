@@ -14,6 +14,12 @@ from rollouts.aftermath import Aftermath
 from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
 
+#: Named in the schema, since three tables have a field of this name.
+ROLLOUT_STATUSES = Rollout._meta.get_field("status").choices
+WAVE_STATUSES = Wave._meta.get_field("status").choices
+ATTEMPT_STATUSES = Attempt._meta.get_field("status").choices
+DECISION_KINDS = Decision._meta.get_field("kind").choices
+
 
 class ConditionSerializer(StrictSerializer):
     """One thing that has to become true before it goes on, and whose move it is."""
@@ -276,7 +282,7 @@ class WithdrawnSerializer(StrictSerializer):
     orders = OrderSerializer(many=True)
 
 
-class GroupSerializer(StrictSerializer):
+class StateGroupSerializer(StrictSerializer):
     """Machines in one physical state, and what is safe to do with them next."""
 
     state = serializers.CharField()
@@ -299,7 +305,7 @@ class AftermathSerializer(StrictSerializer):
 
     machines = serializers.IntegerField()
     not_to_be_rebooted = serializers.IntegerField()
-    groups = GroupSerializer(many=True)
+    groups = StateGroupSerializer(many=True)
     irreversible_count = serializers.IntegerField()
     irreversible = serializers.SerializerMethodField()
 

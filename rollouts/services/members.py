@@ -15,6 +15,8 @@ from rollouts.services.orders import wake
 from rollouts.services.records import lock, move_attempts, record_order
 from rollouts.services.starts import queue_again
 
+#: A plan that nobody has signed yet is denied and written anew instead.
+EXCLUDES_WHILE = (Status.APPROVED, Status.RUNNING, Status.PAUSED)
 #: Machines that one refusal names; the others are counted.
 MOST_NAMED = 20
 
@@ -92,15 +94,16 @@ def exclude(
     """
     rollout = lock(rollout, *Status)
     reasons = [] if reason.strip() else ["excluding a machine needs a reason"]
-    if rollout.finished_at is not None or rollout.status == Status.DRAFT:
-        reasons.append(f"{rollout} is {rollout.status}; there is nothing to exclude a machine from")
+    if rollout.status not in EXCLUDES_WHILE:
+        wanted = ", ".join(EXCLUDES_WHILE)
+        reasons.append(f"{rollout} is {rollout.status}; machines are excluded while it is {wanted}")
     if not machines:
         reasons.append("name at least one machine to exclude")
-    wanted = set(machines)
+    names = set(machines)
     places = {
-        place.machine_name: place for place in rollout.assignments.filter(machine_name__in=wanted)
+        place.machine_name: place for place in rollout.assignments.filter(machine_name__in=names)
     }
-    reasons += _bounded(_against_exclusion(name, places.get(name)) for name in sorted(wanted))
+    reasons += _bounded(_against_exclusion(name, places.get(name)) for name in sorted(names))
     if reasons:
         raise OrderRefused(reasons)
     order = record_order(
@@ -109,9 +112,9 @@ def exclude(
         actor=actor,
         now=now,
         reason=reason,
-        parameters={"machines": sorted(wanted)},
+        parameters={"machines": sorted(names)},
     )
-    rollout.assignments.filter(machine_name__in=wanted).update(exclusion=order)
+    rollout.assignments.filter(machine_name__in=names).update(exclusion=order)
     excluded = [place.machine_id for place in places.values()]
     waiting = rollout.attempts.filter(machine__in=excluded, status__in=WAITING)
     detail = f"excluded by {actor}"

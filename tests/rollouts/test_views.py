@@ -119,8 +119,8 @@ def test_an_order_is_not_given_by_reading_an_address():
         ("draft", "operator", {"submit", "cancel"}),
         ("awaiting_approval", "approver", {"approve", "deny"}),
         ("awaiting_approval", "viewer", set()),
-        ("approved", "operator", {"start", "cancel"}),
-        ("paused", "operator", {"resume", "halt", "roll_back", "cancel"}),
+        ("approved", "operator", {"start", "cancel", "exclude"}),
+        ("paused", "operator", {"resume", "halt", "roll_back", "cancel", "exclude"}),
         ("halted", "approver", {"override"}),
         ("halted", "viewer", set()),
         ("completed", "operator", {"roll_back"}),
@@ -275,7 +275,7 @@ def test_a_rollout_page_takes_the_same_statements_however_many_looks(
         rows.look(rollout.waves.first(), number)
     client = client_of("viewer")
 
-    with django_assert_max_num_queries(36):
+    with django_assert_max_num_queries(52):
         detail(client, rollout)
 
 
