@@ -47,7 +47,13 @@ def test_s04_eight_of_twenty_that_end_in_any_one_way_halt_the_wave(
 ) -> None:
     # The other ways stand in tests/rollouts/test_carrying_out.py.
     fake_fleet.witnesses = ("bmc", "host")
-    rollout = started(fake_fleet, machines=40, waves=[{"count": 20, "window_hours": 48}])
+    rollout = started(
+        fake_fleet,
+        machines=40,
+        waves=[{"count": 20, "window_hours": 48}],
+        install_timeout_minutes=5,
+        return_timeout_minutes=5,
+    )
     bad = planned(rollout)[:8]
     fake_fleet.behaviour.update(dict.fromkeys(bad, behaviour))
 

@@ -120,14 +120,16 @@ def test_a_bmc_that_renames_its_sensors_succeeds_and_its_telemetry_is_held_back(
 
 
 def test_machines_with_jobs_are_taken_when_their_jobs_end_and_given_back(driver: Driver) -> None:
-    fleet = make_fleet(non_return=0.0, jobs=JobMix(sizes=(2, 4), mean_hours=5.0, load=1.0))
+    fleet = make_fleet(non_return=0.0, jobs=JobMix(sizes=(2, 4), mean_hours=2.0, load=1.0))
     jobs.place(fleet, model_of(fleet), now=ORIGIN)
     running = _ends_of_jobs(fleet)
-    rollout = roll_out(drain_timeout_minutes=60, caps={"max_unavailable_share": None})
+    rollout = roll_out(
+        drain_timeout_minutes=60, look_minutes=720, caps={"max_unavailable_share": None}
+    )
     seen = set()
-    for _ in range(60):
-        driver.run(rollout, hours=0.5)
-        driver.now = max(driver.now, ORIGIN) + timedelta(hours=0.5)
+    for _ in range(14):
+        driver.run(rollout, hours=1)
+        driver.now += timedelta(hours=1)
         jobs.place(fleet, model_of(fleet), now=driver.now)
         fleet_tasks.watch_jobs()
         seen |= ends(rollout)
