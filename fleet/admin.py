@@ -537,6 +537,9 @@ class TelemetrySummaryAdmin(RecordAdmin):
     list_display = ("day", "first_machine", "last_machine", "as_of", "reports_from")
     list_filter = ("day",)
 
+    def get_queryset(self, request):  # type: ignore[no-untyped-def]
+        return super().get_queryset(request).defer("content")
+
 
 @admin.register(CollectorCursor)
 class CollectorCursorAdmin(RecordAdmin):

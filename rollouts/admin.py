@@ -219,7 +219,8 @@ class ScoreBlobAdmin(RecordAdmin):
 
 @admin.register(Evaluation)
 class EvaluationAdmin(RecordAdmin):
-    list_display = ("wave", "look", "as_of", "elapsed", "engine_version", "recorded_at")
+    list_display = ("wave", "kind", "look", "as_of", "elapsed", "engine_version", "recorded_at")
+    list_filter = ("kind",)
     list_select_related = ("wave__rollout",)
     search_fields = ("rollout__name",)
     ordering = ("-pk",)
