@@ -70,10 +70,28 @@ def stand(rollout: Rollout, *, wave: str) -> Wave:
 def test_a_halt_and_a_widen_at_once_end_halted_in_either_order(
     fake_fleet: FakeFleet, driver: Driver, rng: random.Random
 ) -> None:
+    race_halt_and_widen(fake_fleet, driver, rng, tries=TRIES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_halt_and_a_widen_raced_five_hundred_times_end_halted_whoever_was_first(
+    fake_fleet: FakeFleet, driver: Driver, rng: random.Random
+) -> None:
+    widened_first = race_halt_and_widen(fake_fleet, driver, rng, tries=500)
+
+    print(f"of 500 races the widen was first in {widened_first}")
+    assert 0 < widened_first < 500
+
+
+def race_halt_and_widen(
+    fake_fleet: FakeFleet, driver: Driver, rng: random.Random, *, tries: int
+) -> int:
+    """Let both come at once, over and over; return how often the widen was first."""
     rollout, ann = small(fake_fleet), make_user()
     tasks.evaluate(rollout.pk)
     widened = 0
-    for number in range(TRIES):
+    for number in range(tries):
         wave = stand(rollout, wave="observing")
         at = driver.now + timedelta(seconds=number)
         cycles.decide(rollout, "widen", "not_worse", "ok", as_of=at, wave=wave)
@@ -90,9 +108,10 @@ def test_a_halt_and_a_widen_at_once_end_halted_in_either_order(
         wave.refresh_from_db()
         assert wave.status in ("widened", "halted")
         widened += wave.status == "widened"
-    assert rollout.epoch == TRIES
-    assert rollout.orders.filter(kind="halt").count() == TRIES
+    assert rollout.epoch == tries
+    assert rollout.orders.filter(kind="halt").count() == tries
     assert not Wave.objects.filter(rollout=rollout, number=2).exclude(status="pending").exists()
+    return widened
 
 
 def test_a_halt_and_an_advance_at_once_end_halted_in_either_order(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -39,14 +39,21 @@ def forget_messages(app: Celery) -> None:
 
 
 @contextmanager
-def separate_process(app: Celery) -> Iterator[subprocess.Popen[bytes]]:
+def separate_process(
+    app: Celery,
+    *,
+    include: str = "tests.services.probe",
+    is_awaited: bool = True,
+    **variables: str,
+) -> Iterator[subprocess.Popen[bytes]]:
     """`celery worker` with its ordinary pool of processes, on the test's own database."""
     name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
     command = [sys.executable, "-m", "celery", "-A", "config", "worker", "--hostname", name]
-    command += ["--concurrency=2", "--loglevel=WARNING", "--include=tests.services.probe"]
+    command += ["--concurrency=2", "--loglevel=WARNING", f"--include={include}"]
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     # A killed pool leaves temporary folders behind: let them go with the test's own.
     environment = os.environ | {"DATABASE_URL": database_url(), "TMPDIR": os.environ["DATA_DIR"]}
+    environment |= variables
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -56,11 +63,13 @@ def separate_process(app: Celery) -> Iterator[subprocess.Popen[bytes]]:
         preexec_fn=die_with_parent,
     )
     try:
-        wait_until_ready(app, name=name, process=process)
+        if is_awaited:
+            wait_until_ready(app, name=name, process=process)
         yield process
     finally:
         # A warm stop takes two seconds; what still runs has nothing more to tell the test.
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have been killed already
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
