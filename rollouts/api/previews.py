@@ -95,24 +95,21 @@ class PreviewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
     @action(detail=True)
     def machines(self, request: Request, rollout_pk: str, digest: str) -> Response:
         """Everybody in the drawn order, page by page."""
-        size = self.paginator.get_page_size(request) or 100
+        size = self._whole("page_size", default=100, least=1, most=1000)
         start = self._whole("cursor", default=0)
-        rows = members_of(self.get_object())
-        if "wave" in request.query_params:
-            wave = self._whole("wave", default=0)
-            rows = [row for row in rows if row["wave"] == wave]
-        page = rows[start : start + size]
-        address = request.build_absolute_uri()
-        more = start + size < len(rows)
-        following = replace_query_param(address, "cursor", start + size) if more else None
+        wave = self._whole("wave", default=0) or None
+        rows = members_of(self.get_object(), wave=wave, start=start, size=size + 1)
+        page, address = rows[:size], request.build_absolute_uri()
+        is_last = len(rows) <= size
+        following = None if is_last else replace_query_param(address, "cursor", start + size)
         return Response(
             {"next": following, "results": PreviewMemberSerializer(page, many=True).data}
         )
 
-    def _whole(self, name: str, *, default: int) -> int:
+    def _whole(self, name: str, *, default: int, least: int = 0, most: int = 10**9) -> int:
         text = self.request.query_params.get(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit()):
-            raise ValidationError({name: f"{text!r} is not a whole number"})
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise ValidationError({name: f"{text!r} is not a whole number from {least} to {most}"})
         return int(text)

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from heapq import nsmallest
-from itertools import repeat
 from typing import Any
 
 from django.db.models import Count, Q
@@ -101,25 +100,29 @@ def keep(
     return seen
 
 
-def members_of(seen: Preview) -> list[dict[str, Any]]:
-    """Return everybody in a preview, in the drawn order, with wave, arm and forecast start."""
+def members_of(
+    seen: Preview, *, wave: int | None = None, start: int = 0, size: int | None = None
+) -> list[dict[str, Any]]:
+    """Return who is in a preview, in the drawn order, with wave, arm and forecast start.
+
+    Of one wave if it is named; of them those from `start` on, `size` at most.
+    """
     kept: dict[str, Any] = json.loads(zlib.decompress(bytes(seen.members)))
-    strata, release = kept["strata"], kept["release"]
-    units = kept["unit"] or kept["machine"]
-    stuck = kept["irreversible"] or repeat("")
-    columns = ("machine", "stratum", "position", "wave", "starts_in_hours", "job")
-    return [
-        {
-            **dict(zip(columns, row, strict=True)),
-            "stratum": strata[row[1]],
-            "unit": unit,
-            "hold_back": row[3] == release,
-            "irreversible": why,
-        }
-        for row, unit, why in zip(
-            zip(*(kept[name] for name in columns), strict=True), units, stuck, strict=False
-        )
-    ]
+    everybody = range(len(kept["machine"]))
+    chosen = [at for at in everybody if kept["wave"][at] == wave] if wave else everybody
+    end = None if size is None else start + size
+    return [_member(kept, at) for at in chosen[start:end]]
+
+
+def _member(kept: Mapping[str, Any], at: int) -> dict[str, Any]:
+    columns = ("machine", "position", "wave", "starts_in_hours", "job")
+    return {
+        **{name: kept[name][at] for name in columns},
+        "stratum": kept["strata"][kept["stratum"][at]],
+        "unit": (kept["unit"] or kept["machine"])[at],
+        "hold_back": kept["wave"][at] == kept["release"],
+        "irreversible": kept["irreversible"][at] if kept["irreversible"] else "",
+    }
 
 
 def difference(seen: Preview, made: Design) -> tuple[str, list[str]]:
