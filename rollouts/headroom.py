@@ -3,6 +3,8 @@
 One answer for the step that starts them and for everybody who asks why nothing moves.
 """
 
+import functools
+import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -152,7 +154,7 @@ def ready_attempts(block: Block, *, epoch: int, leave_out: Q | None = None) -> l
     if leave_out is not None:
         ready = ready.exclude(leave_out)
     found = list(ready.order_by("pk")[:MOST_AT_ONCE])
-    name = activation_field(block.wave.rollout)
+    name = shared_field(found[0]) if found else ""
     if not name:
         return found
     values = dict.fromkeys(getattr(attempt.machine, name) for attempt in found)
@@ -167,7 +169,7 @@ def startable(block: Block, ready: list[Attempt]) -> planning.Startable:
         return planning.Startable(start=(), waiting={}, blocked=())
     rollout = block.wave.rollout
     caps = planning.Caps.of(rollout.plan["caps"])
-    name = activation_field(rollout)
+    name = shared_field(ready[0])
     flying = Attempt.objects.filter(status__in=IN_FLIGHT).select_related("machine")
     return planning.startable(
         [_candidate(attempt.machine, group=name) for attempt in ready],
@@ -253,7 +255,16 @@ def _largest_jobs(pools: Collection[str]) -> dict[str, int]:
 
 def activation_field(rollout: Rollout) -> str:
     """Return the field of the machines that activate as one; empty where each does alone."""
-    wanted = set(rollout.bundle.images.values_list("activation_domain", flat=True))
+    return _widest(rollout.bundle.images.values_list("activation_domain", flat=True))
+
+
+def shared_field(attempt: Attempt) -> str:
+    """Return the same for one attempt, by the images that it is to install."""
+    return _widest(target.get("domain", "") for target in attempt.targets)
+
+
+def _widest(domains: Iterable[str]) -> str:
+    wanted = set(domains)
     fields = [name for domain, name in _ACTIVATES.items() if domain in wanted]
     return fields[-1] if fields else ""
 
@@ -309,7 +320,7 @@ def members_of_domain(attempt: Attempt) -> list[Attempt]:
 
     Only itself where the bundle activates machine by machine.
     """
-    name = activation_field(attempt.rollout)
+    name = shared_field(attempt)
     value = getattr(attempt.machine, name) if name else ""
     if not value:
         return [attempt]
@@ -327,6 +338,9 @@ def domain_objection(attempt: Attempt) -> str:
 
     Nothing is activated before every machine of the domain has been drained by an attempt.
     """
+    name = shared_field(attempt)
+    if not name or not (value := getattr(attempt.machine, name)):
+        return ""
     members = members_of_domain(attempt)
     late = [
         f"{member.machine.name} is {member.status}"
@@ -334,9 +348,6 @@ def domain_objection(attempt: Attempt) -> str:
         if member.pk != attempt.pk
         and (member.status in {*WAITING, AttemptStatus.CALLED_OFF} or member.drained_at is None)
     ]
-    name = activation_field(attempt.rollout)
-    if not name or not (value := getattr(attempt.machine, name)):
-        return ""
     outsiders = (
         Machine.objects.filter(**{name: value})
         .exclude(state=State.RETIRED)
@@ -379,20 +390,26 @@ def pace_of(wave: Wave) -> planning.Pace | None:
 
 def _install_levels(wave: Wave) -> tuple[float, float | None]:
     """Return the install guardrail's halt level in the wave and the failure share it tolerates."""
-    rollout = wave.rollout
-    policy = policies.policy_from(rollout.plan, kind=policies.Kind.PLAN)
+    alpha, tolerance = _planned_levels(json.dumps(wave.rollout.plan))
+    if tolerance is None:
+        return 0.0, None
+    baseline = aggregation.install_baseline(wave.rollout)
+    return alpha, max(tolerance, proportions.TOLERATED_TIMES_BASELINE * baseline)
+
+
+@functools.lru_cache(maxsize=64)
+def _planned_levels(plan: str) -> tuple[float, float | None]:
+    """Return the same by the plan alone; asked at every step of an install, so it is kept."""
+    document = json.loads(plan)
+    policy = policies.policy_from(document, kind=policies.Kind.PLAN)
     own = [g for g in policy.guardrails if g.metric is Metric.INSTALL and g.halt]
     if not own:
         return 0.0, None
     alphas = share_alpha(
         policy.alpha,
         {g.name: HaltClaim(g.metric.value, halts=g.halt) for g in policy.guardrails},
-        waves=len(rollout.plan["waves"]),
+        waves=len(document["waves"]),
         has_surveillance=True,
         weights={metric.value: share for metric, share in policy.weights.items()},
     )
-    tolerated = max(
-        own[0].tolerance,
-        proportions.TOLERATED_TIMES_BASELINE * aggregation.install_baseline(rollout),
-    )
-    return float(alphas[own[0].name]), tolerated
+    return float(alphas[own[0].name]), own[0].tolerance

@@ -127,6 +127,7 @@ def plan_document() -> dict[str, Any]:
         "max_excess_faults": 2000,  # most of them soft signals, at the demo's rate
         "mode": "automatic",
         "read_backs": 2,
-        "caps": {"max_in_flight": 80, "max_unavailable_share": 0.4},
+        # Only the smoke wave is paced: a demo has minutes, and every step costs a part of them.
+        "caps": {"max_in_flight": 80, "max_unavailable_share": 0.4, "paced": False},
         "on_halt": {"succeeded": "roll_back"},
     }

@@ -149,7 +149,7 @@ def _start_some(block: Block, *, now: datetime) -> int:
         return 0  # new starts wait until it is known why a machine did not come back
     picked = headroom.pick(block, epoch=rollout.epoch, leave_out=not_yet)
     # By machine: two rollouts that want the same machines meet at the first, not crosswise.
-    batch = sorted(_first_groups(picked, rollout), key=lambda group: group[0].machine_id)
+    batch = sorted(_first_groups(picked), key=lambda group: group[0].machine_id)
     return sum(_start_together(group, rollout=rollout, now=now) for group in batch)
 
 
@@ -176,9 +176,9 @@ def _not_yet(block: Block, *, now: datetime) -> Q:
     return shut
 
 
-def _first_groups(picked: list[Attempt], rollout: Rollout) -> list[list[Attempt]]:
+def _first_groups(picked: list[Attempt]) -> list[list[Attempt]]:
     """Return what may start under one lock: machines that activate as one stay together."""
-    name = headroom.activation_field(rollout)
+    name = headroom.shared_field(picked[0]) if picked else ""
     groups: dict[object, list[Attempt]] = {}
     for attempt in picked:
         key = getattr(attempt.machine, name) if name else attempt.pk

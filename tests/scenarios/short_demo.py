@@ -34,7 +34,7 @@ def plan() -> dict[str, Any]:
         "resamples": 1999,
         "read_backs": 1,
         "max_bricks": 5,
-        "caps": {"max_in_flight": 80, "max_unavailable_share": 0.9},
+        "caps": {"max_in_flight": 80, "max_unavailable_share": 0.9, "paced": False},
         "on_halt": {"succeeded": "roll_back"},
     }
 
