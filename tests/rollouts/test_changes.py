@@ -310,6 +310,7 @@ def test_suspects_are_told_by_api_and_page_with_figures(monkeypatch: pytest.Monk
     content = page.content.decode()
     assert "nvidia-driver: 550 → 560" in content
     assert "100 %" in content
+    assert "∞" in content
     bad = test_views.client_of("viewer").get(reverse("rollouts:changes"), {"signature": "no"})
     assert "no signature is called" in bad.content.decode()
 
