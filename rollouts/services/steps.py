@@ -193,8 +193,8 @@ def _begin_staging(
 def _begin_leg(
     attempt: Attempt, readings: Sequence[Reading], now: datetime, *, detail: str = ""
 ) -> bool:
-    leg_by = now + minutes_of(attempt.rollout, "install_timeout_minutes")
-    attempt.steps = {**attempt.steps, "leg_by": leg_by.isoformat()}
+    install_by = now + minutes_of(attempt.rollout, "install_timeout_minutes")
+    attempt.steps = {"install_by": install_by.isoformat(), **attempt.steps}  # for all legs
     move_attempt(
         attempt,
         AttemptStatus.STAGING,
@@ -405,16 +405,19 @@ def _mend(
     rollout = lock(attempt.rollout, *Status)
     rule = attempt.rollout.bundle.on_partial
     is_allowed = _may_write(attempt, rollout) and _is_ours(attempt)
+    place = planning.Place(site=attempt.machine.site, pool=attempt.machine.pool)
+    is_allowed = is_allowed and headroom.gate_of(rollout, place, now=now).is_open
     if rule == _OnPartial.QUARANTINE or attempt.rollout.kind != Rollout.Kind.UPDATE:
         return fail(attempt, AttemptStatus.PARTIAL, now, detail=detail)
     again = _targets(attempt) if rule == _OnPartial.FINISH else _targets_before(attempt)
     if not is_allowed or again is None:
-        why = "nothing is known to revert to" if is_allowed else "the rollout does not run any more"
+        why = "nothing is known to revert to" if is_allowed else "nothing may be written any more"
         return fail(attempt, AttemptStatus.PARTIAL, now, detail=f"{detail}; {why}")
     done = [at for at in range(len(again)) if at not in _wrong_of(attempt, again, readings)]
     steps = {
         **attempt.steps,
         "mending": rule,
+        "install_by": (now + minutes_of(rollout, "install_timeout_minutes")).isoformat(),
         "partial": detail,
         "instead": again,
         "staged": done,
@@ -702,11 +705,11 @@ def _write_steps(attempt: Attempt, steps: dict[str, Any], **fields: Any) -> None
 
 def _deadline(attempt: Attempt, leg: Sequence[int], now: datetime) -> datetime:
     """Return by when the present step must be done: its image's time, within that of the plan."""
-    leg_by = datetime.fromisoformat(attempt.steps["leg_by"])
+    install_by = datetime.fromisoformat(attempt.steps["install_by"])
     minutes = [
         target["timeout_minutes"] for target in _of(attempt, leg) if "timeout_minutes" in target
     ]
-    return min(leg_by, now + timedelta(minutes=max(minutes))) if minutes else leg_by
+    return min(install_by, now + timedelta(minutes=max(minutes))) if minutes else install_by
 
 
 def _return_by(attempt: Attempt, leg: Sequence[int], now: datetime) -> datetime:

@@ -98,6 +98,22 @@ def test_nothing_more_is_written_to_a_partial_install_once_the_rollout_is_halted
 
     attempt = Attempt.objects.get(machine__name=bad)
     assert attempt.status == "partial"
-    assert "does not run any more" in attempt.detail
+    assert "nothing may be written any more" in attempt.detail
     assert fake_fleet.flashed.count(bad) == 1
     assert Machine.objects.get(name=bad).state == "awaiting_diagnosis"
+
+
+def test_nothing_more_is_written_to_a_partial_install_outside_its_window(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    window = {"start": "12:00", "duration_minutes": 125}
+    rollout = started(fake_fleet, kinds=KINDS, windows=[window])
+    FirmwareBundle.objects.filter(pk=rollout.bundle_id).update(on_partial="finish")
+    bad = first_canary(rollout)
+    fake_fleet.behaviour[bad] = "half_once"
+
+    driver.run(rollout, hours=3)
+
+    attempt = Attempt.objects.get(machine__name=bad)
+    assert "nothing may be written any more" in attempt.detail
+    assert fake_fleet.flashed.count(bad) == 1
