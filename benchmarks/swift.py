@@ -21,7 +21,7 @@ from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.labels import IntArray, Labels
 from rollouts.analysis.policy import Guardrail
-from rollouts.analysis.recovery import shrunk_means
+from rollouts.analysis.recovery import per_root_count
 from rollouts.analysis.sequential import CrossingState, SumArray, cross
 from rollouts.analysis.spending import halt_level
 from rollouts.analysis.verdicts import LookEvaluation
@@ -139,7 +139,7 @@ def _harm(prepared: judge._Prepared, guardrail: Guardrail, index: int) -> SumArr
         if key in prepared.sums:
             counts = prepared.sums.get(key.replace("-sum/", "-count/")) if "-sum/" in key else None
             sums = prepared.sums[key]
-            return sums if counts is None else shrunk_means(sums, counts)
+            return sums if counts is None else per_root_count(sums, counts)
     return None
 
 

@@ -36,7 +36,7 @@ from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.proportions import hard_stop
 from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
 from rollouts.analysis.recommendation import Situation, recommend
-from rollouts.analysis.recovery import shrunk_means
+from rollouts.analysis.recovery import per_root_count
 from rollouts.analysis.samples import FloatArray, IntArray, Samples
 from rollouts.analysis.sequential import CrossingState, cross
 from rollouts.analysis.spending import (
@@ -757,11 +757,11 @@ def replay_jump(
 
 
 def _stored_sums(scores: Mapping[str, Sequence[int]], name: str, *, labels: Labels) -> IntArray:
-    """Sums of a stored score; one per interruption is shrunk by its stored counts."""
+    """Sums of a stored score; one per interruption goes over the root of its counts."""
     if name not in scores:
         raise AnalysisError(f"no stored score {name!r}; stored are {', '.join(scores)}")
     sums = labels.sums(np.array(scores[name], dtype=np.int64))
     counts = name.replace("-sum/", "-count/")
     if counts == name or counts not in scores:
         return sums
-    return shrunk_means(sums, labels.sums(np.array(scores[counts], dtype=np.int64)))
+    return per_root_count(sums, labels.sums(np.array(scores[counts], dtype=np.int64)))

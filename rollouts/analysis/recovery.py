@@ -64,7 +64,11 @@ class RelativeRecovery:
 
 
 def relative_recovery(
-    rows: Interruptions, *, is_canary: BoolArray, log_factor: float
+    rows: Interruptions,
+    *,
+    is_canary: BoolArray,
+    log_factor: float,
+    stratum: IntArray | None = None,
 ) -> RelativeRecovery:
     """Divide the canaries' times by the tested factor, then limit, then take medians.
 
@@ -76,6 +80,9 @@ def relative_recovery(
     log_factor : float
         Natural log of the tested ratio of recovery times. If it is true, the rescaled table does
         not depend on the arms.
+    stratum : (units,) int array, optional
+        Codes from 0. What strata differ in, beyond chance, is taken out: jobs have their own ways
+        to recover.
 
     Returns
     -------
@@ -105,24 +112,49 @@ def relative_recovery(
         here = rows.path == path
         value[here] -= np.median(value[here])
     moves = mine & ~rows.is_open & (scaled > LEAST_SECONDS) & (scaled < CAP_SECONDS)
-    count = np.bincount(rows.unit, minlength=units)
+    slope = np.where(moves, -1.0, 0.0)
+    if stratum is not None and value.size:
+        value, slope = _without_strata(value, slope, code=stratum[rows.unit])
     return RelativeRecovery(
-        total=_per_unit(value - value.mean() if value.size else value, rows.unit, units),
-        slope=_per_unit(
-            np.where(moves, -1.0, 0.0) + (float(moves.mean()) if moves.size else 0.0),
-            rows.unit,
-            units,
-        ),
-        count=count.astype(np.int64),
+        total=_per_unit(_centred(value), rows.unit, units),
+        slope=_per_unit(_centred(slope), rows.unit, units),
+        count=np.bincount(rows.unit, minlength=units).astype(np.int64),
     )
+
+
+def _centred(values: FloatArray) -> FloatArray:
+    return values - float(values.mean()) if values.size else values
+
+
+def _without_strata(
+    value: FloatArray, slope: FloatArray, *, code: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Values less their stratum's mean, shrunk by how little of its excess is chance.
+
+    A random intercept, its variance by moments from both arms together; the slope goes through
+    the same weights, so that it stays the derivative.
+    """
+    size = np.bincount(code)
+    whole = np.maximum(size, 1)
+    value = _centred(value)
+    mean = np.bincount(code, weights=value) / whole
+    residual = float(((value - mean[code]) ** 2).sum())
+    free = value.size - np.count_nonzero(size)
+    if free <= 0 or residual <= 0:
+        return value, slope
+    within = residual / free
+    between = max(float(np.mean(value**2)) - within, 0.0)
+    weight = size * between / (size * between + within)
+    mean_slope = np.bincount(code, weights=slope) / whole
+    return value - (weight * mean)[code], slope - (weight * mean_slope)[code]
 
 
 def _per_unit(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
     return np.asarray(np.bincount(unit, weights=values, minlength=units), dtype=np.float64)
 
 
-def shrunk_means(totals: IntArray, counts: IntArray) -> IntArray:
-    """Excess per interruption of every path, as if two more average ones had been seen.
+def per_root_count(totals: IntArray, counts: IntArray) -> IntArray:
+    """Excess over the root of the number of interruptions, as if there were two more.
 
     Parameters
     ----------
@@ -132,15 +164,20 @@ def shrunk_means(totals: IntArray, counts: IntArray) -> IntArray:
     Returns
     -------
     (paths,) int array
-        Rounded down: integer division keeps ties and replays exact. Few interruptions cannot stand
-        out.
+        Rounded; roots and quotients are those of IEEE 754, the same on every machine.
+
+    Notes
+    -----
+    Re-assignments give the canaries few interruptions or many. A mean scatters most where there
+    are few, and would let those set the threshold; over the root of the number all scatter alike.
+    The two more keep a handful from standing out.
 
     Examples
     --------
-    >>> shrunk_means(np.array([900, 900]), np.array([1, 7])).tolist()
-    [300, 100]
+    >>> per_root_count(np.array([900, 900]), np.array([2, 7])).tolist()
+    [450, 300]
     """
-    return np.floor_divide(totals, counts + 2)
+    return np.asarray(np.rint(totals / np.sqrt(counts + 2.0)), dtype=np.int64)
 
 
 def recovery_ratio(

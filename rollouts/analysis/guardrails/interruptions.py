@@ -31,9 +31,9 @@ from rollouts.analysis.recovery import (
     SEVERE,
     Interruptions,
     Path,
+    per_root_count,
     recovery_ratio,
     relative_recovery,
-    shrunk_means,
 )
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray, RecoveryRows
 from rollouts.analysis.scores import UNITS_PER_LOG, quantised
@@ -127,6 +127,7 @@ class RecoveryTrack:
                     interruptions_at(self.run, k, for_widening=side == "widen"),
                     is_canary=self.run.is_canary,
                     log_factor=factor,
+                    stratum=self.run.strata.code,
                 )
                 columns[self._key(k, side, "sum")] = quantised(got.total, per_unit=UNITS_PER_LOG)
                 columns[self._key(k, side, "slope")] = quantised(got.slope, per_unit=UNITS_PER_LOG)
@@ -136,8 +137,8 @@ class RecoveryTrack:
     def _line(self, index: int, side: str, sums: Mapping[str, IntArray]) -> EffectLine:
         count = sums[self._key(index, side, "count")]
         return EffectLine(
-            sums=shrunk_means(sums[self._key(index, side, "sum")], count),
-            slope=sums[self._key(index, side, "slope")] / (count + 2.0),
+            sums=per_root_count(sums[self._key(index, side, "sum")], count),
+            slope=sums[self._key(index, side, "slope")] / np.sqrt(count + 2.0),
             tested=self._factors[side],
         )
 
@@ -328,7 +329,7 @@ class SeverePathTrack:
         self, moment: Moment, sums: Mapping[str, IntArray]
     ) -> tuple[GuardrailEvaluation, GuardrailState]:
         k = moment.index
-        harm = shrunk_means(sums[self._key(k, "sum")], sums[self._key(k, "count")])
+        harm = per_root_count(sums[self._key(k, "sum")], sums[self._key(k, "count")])
         total, count = self._outcomes(k)
         found = difference_of(Outcomes(total, count, self.run.is_canary, self.run.strata))
         canary, control = self.run.counts(

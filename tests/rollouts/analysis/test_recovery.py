@@ -6,9 +6,9 @@ import pytest
 from rollouts.analysis.recovery import (
     CAP_SECONDS,
     Interruptions,
+    per_root_count,
     recovery_ratio,
     relative_recovery,
-    shrunk_means,
 )
 
 CANARY = np.array([True, False])
@@ -23,6 +23,11 @@ def rows(*given, paths=None) -> Interruptions:
         np.array(seconds, float),
         np.array(is_open, bool),
     )
+
+
+def closed(seconds) -> Interruptions:
+    """One interruption on each unit, over by now."""
+    return rows(*((unit, taken, False) for unit, taken in enumerate(seconds)))
 
 
 def test_recoveries_are_compared_within_their_path():
@@ -83,8 +88,49 @@ def test_no_interruption_at_all_is_no_excess():
     assert got.total.tolist() == [0.0, 0.0]
 
 
-def test_means_are_shrunk_by_two_average_interruptions():
-    assert shrunk_means(np.array([10, -10, 7]), np.array([0, 3, 5])).tolist() == [5, -2, 1]
+def test_totals_go_over_the_root_of_two_more_interruptions():
+    assert per_root_count(np.array([10, -10, 9]), np.array([0, 2, 7])).tolist() == [7, -5, 3]
+
+
+def test_what_jobs_differ_in_is_taken_out():
+    # Two jobs of a hundred, each alike in itself: 100 s and 400 s; all of it is the job.
+    rng = np.random.default_rng(1)
+    job = np.repeat([0, 1], 100)
+    seconds = np.array([100.0, 400.0])[job] * np.exp(0.01 * rng.standard_normal(200))
+    one_each = closed(seconds)
+
+    found = relative_recovery(one_each, is_canary=np.arange(200) < 4, log_factor=0.0, stratum=job)
+
+    assert np.abs(found.total).max() < 0.05
+    assert found.total.sum() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_jobs_that_differ_by_chance_only_are_left_alone():
+    rng = np.random.default_rng(2)
+    seconds = 100.0 * np.exp(0.7 * rng.standard_normal(400))
+    one_each = closed(seconds)
+    canary = np.arange(400) < 80
+
+    plain = relative_recovery(one_each, is_canary=canary, log_factor=0.0)
+    job = np.arange(400) % 100
+    adjusted = relative_recovery(one_each, is_canary=canary, log_factor=0.0, stratum=job)
+
+    assert np.corrcoef(plain.total, adjusted.total)[0, 1] > 0.98
+
+
+def test_the_slope_stays_the_derivative_where_jobs_are_taken_out():
+    rng = np.random.default_rng(3)
+    job = np.arange(60) % 5
+    seconds = 100.0 * np.exp(0.3 * rng.standard_normal(60) + 0.5 * job)
+    one_each, canary = closed(seconds), np.arange(60) % 4 == 0
+
+    def at(effect):
+        return relative_recovery(one_each, is_canary=canary, log_factor=effect, stratum=job)
+
+    here, there = at(0.1), at(0.1 + 1e-6)
+    moved = there.total[canary].sum() - here.total[canary].sum()
+    # Medians are held in the slope; they move all canaries and controls of a path alike.
+    assert moved / 1e-6 == pytest.approx(here.slope[canary].sum(), rel=0.05)
 
 
 def test_the_ratio_of_geometric_means_by_hand():
