@@ -169,6 +169,39 @@ def test_who_joins_moves_nobody_past_anybody_else():
     assert Preview.objects.filter(rollout=rollout).count() == 2
 
 
+def test_everybody_in_a_preview_is_listed_page_by_page():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+    seen = services.preview(rollout, now=NOW)
+    client = client_of("viewer")
+    address = f"/api/v1/rollouts/{rollout.pk}/previews/{seen.digest}/machines"
+
+    listed = []
+    page = {"next": f"{address}?page_size=15"}
+    while page["next"]:
+        page = client.get(page["next"]).json()
+        listed += page["results"]
+    of_wave = client.get(address, {"wave": 3}).json()["results"]
+
+    assert listed == members_of(seen)
+    assert of_wave == [row for row in listed if row["wave"] == 3]
+    assert client.get(address, {"page_size": 0}).status_code == 400
+    assert client.get(address, {"wav": 3}).status_code == 400
+
+
+def test_only_an_operator_previews_and_only_a_draft():
+    make_machines(40, versions={"bmc": OLD})
+    rollout = four_waves()
+    address = f"/api/v1/rollouts/{rollout.pk}/previews"
+
+    by_viewer = client_of("viewer").post(address)
+    services.submit(rollout, actor=rollout.author, now=NOW)
+    too_late = client_of("operator").post(address)
+
+    assert by_viewer.status_code == 403
+    assert (too_late.status_code, too_late.json()["code"]) == (409, "order_refused")
+
+
 # --- who is left out, and what it costs ----------------------------------------------------------
 
 
