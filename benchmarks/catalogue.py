@@ -54,9 +54,9 @@ def _power(cell: Cell, percent: float, *, short: int = 0) -> Entry:
     return Entry(cell, Role.POWER, percent / 100, in_short=short)
 
 
-SHORT = 400
+SHORT = 200
 """Replications of a cell of one guardrail in the short form."""
-SHORT_ENGINE = 100
+SHORT_ENGINE = 50
 
 
 def _all_at_once(cell: Cell) -> Cell:
@@ -75,7 +75,7 @@ def _one_guardrail_nulls() -> tuple[Entry, ...]:
         _null(Cell(bursts=2.0)),
         _null(Cell(shocks=0.2, bursts=2.0)),
         _null(Cell(infant="burn_in")),
-        _null(Cell(dropouts="both"), short=SHORT // 2),
+        _null(Cell(dropouts="both"), short=100),
         _null(Cell(exposure="uneven"), short=SHORT),
         _null(Cell(fractions="unequal"), short=SHORT),
         _null(Cell(removal=True), short=SHORT),
@@ -94,7 +94,7 @@ def _one_guardrail_nulls() -> tuple[Entry, ...]:
         _null(Cell(history=True, size="8+32")),
         _null(Cell(history=True, size="64+1024", rate=0.05)),
         _null(_all_at_once(Cell(history=True))),
-        _null(Cell(policy="throughput", drop=0.01), short=SHORT // 2),
+        _null(Cell(policy="throughput", drop=0.01), short=100),
         _null(Cell(policy="throughput", drop=0.01, unit="job")),
         _null(Cell(policy="throughput", drop=0.01, dropouts="both")),
         _null(Cell(policy="throughput", drop=0.01, exposure="uneven", fractions="unequal")),
@@ -119,9 +119,7 @@ ENGINE_NULLS = (
     _null(Cell(policy="engine", size="64+1024", rate=0.05)),
     _null(_all_at_once(Cell(policy="engine", history=True))),
     _null(Cell(policy="engine", extension=True)),
-    _null(
-        Cell(policy="engine", size="400", waves=(1, 3, 8), history=True), short=SHORT_ENGINE // 4
-    ),
+    _null(Cell(policy="engine", size="400", waves=(1, 3, 8), history=True), short=SHORT_ENGINE),
     _null(
         Cell(policy="engine", size="400", waves=(1, 3, 8), shocks=0.2, bursts=2.0, drop=0.01),
     ),
@@ -149,7 +147,7 @@ MARGINS = (
     # machines that fail 2.15 times as often show a ratio of 2.0 (2.01 over 1,500 waves).
     _false_widen(Cell(ratio=2.15, halts=False, removal=True)),
     Entry(Cell(ratio=2.0, halts=False, removal=True), Role.SHOWN, in_full=1000),
-    _false_widen(Cell(policy="throughput", drop=0.02, halts=False), exact=True, short=SHORT // 2),
+    _false_widen(Cell(policy="throughput", drop=0.02, halts=False), exact=True, short=100),
     _false_widen(Cell(policy="throughput", drop=0.02, halts=False, dropouts="both"), exact=True),
     _false_widen(
         Cell(policy="throughput", drop=0.02, halts=False, exposure="uneven", fractions="unequal"),
@@ -195,8 +193,8 @@ POWERS = (
     _power(Cell(ratio=2.0, rate=0.05), 47),
     _power(Cell(ratio=3.0, rate=0.05), 86),
     _power(Cell(ratio=2.0, rate=0.05, size="256+1024"), 91),
-    Entry(Cell(policy="throughput", drop=0.02), Role.LEAST, 0.98, in_short=SHORT // 2),
-    Entry(Cell(policy="recovery_time", recovery=1.5), Role.LEAST, 0.72, in_short=SHORT // 2),
+    Entry(Cell(policy="throughput", drop=0.02), Role.LEAST, 0.98, in_short=100),
+    Entry(Cell(policy="recovery_time", recovery=1.5), Role.LEAST, 0.72, in_short=100),
 )
 
 SHOWN = tuple(
@@ -213,7 +211,7 @@ SHOWN = tuple(
         (Cell(ratio=2.0, fractions="unequal", history=True), 0),
         (Cell(ratio=2.0, extension=True, history=True), 0),
         (Cell(ratio=2.0, removal=True, history=True), 0),
-        (Cell(dropouts="canary"), SHORT // 10),
+        (Cell(dropouts="canary"), 50),
         (Cell(ratio=2.0, dropouts="canary"), 0),
         (Cell(policy="throughput", drop=0.05, unit="job"), 0),
         (Cell(policy="throughput", drop=0.015), 0),
@@ -221,7 +219,7 @@ SHOWN = tuple(
         (Cell(policy="telemetry", dropouts="canary"), 0),
         (Cell(policy="install", install=0.05, size="100+400"), SHORT),
         (Cell(policy="install", install=0.2, size="8+32"), 0),
-        (Cell(policy="engine", dropouts="canary"), SHORT_ENGINE // 4),
+        (Cell(policy="engine", dropouts="canary"), SHORT_ENGINE),
         (Cell(policy="engine", ratio=2.0, history=True), 0),
         (Cell(policy="engine", ratio=3.0, history=True), 0),
         (Cell(policy="engine", ratio=3.0, history=True, extension=True), 0),

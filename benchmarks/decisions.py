@@ -39,7 +39,7 @@ LEVELS = {Role.NULL: 0.05, Role.MARGIN: 0.05, Role.ASYMPTOTIC_MARGIN: ASYMPTOTIC
 
 
 class Bench(StrEnum):
-    """Who judges a wave: the product's whole judge, it without words, or that and its peers."""
+    """Who judges a wave: the product's whole judge, it without words, or its peers."""
 
     WHOLE = "whole"
     SWIFT = "swift"
@@ -75,16 +75,14 @@ def judged(
     cell: Cell, replication: int, resamples: int, bench: Bench
 ) -> tuple[list[Wave], dict[str, judges.Outcome]]:
     """The waves of one replication, and what every judge makes of them."""
-    name, decide = ("coalmine", judges.coalmine) if bench is Bench.WHOLE else (SWIFT, swift.decided)
     how = {"replication": replication, "resamples": resamples}
-    if cell.waves:
-        waves = list(draw_rollout(cell, replication))
-        return waves, {name: judges.over_rollout(waves, decide=decide, **how)}
-    wave = draw_wave(cell, replication)
-    found = {name: decide(wave, **how)}
+    waves = list(draw_rollout(cell, replication)) if cell.waves else [draw_wave(cell, replication)]
     if bench is Bench.PEERS:
-        found |= judges.judge_peers(wave, **how)
-    return [wave], found
+        return waves, {} if cell.waves else judges.judge_peers(waves[0], **how)
+    name, decide = ("coalmine", judges.coalmine) if bench is Bench.WHOLE else (SWIFT, swift.decided)
+    if cell.waves:
+        return waves, {name: judges.over_rollout(waves, decide=decide, **how)}
+    return waves, {name: decide(waves[0], **how)}
 
 
 def joined(parts: Sequence[Part]) -> dict[str, Tally]:
@@ -168,10 +166,11 @@ class Job:
 
 
 def jobs_of(place: int, entry: Entry, size: int, *, resamples: int, form: Form) -> list[Job]:
-    """All jobs of a cell: the same replications first by the whole judge, then without words."""
-    cell, peers = entry.cell, min(size, form.peers)
-    spans = [(0, min(size, form.whole), Bench.WHOLE), (0, peers, Bench.PEERS)]
-    spans.append((peers, size, Bench.SWIFT))
+    """All jobs of a cell: the first replications by the whole judge and its peers too."""
+    cell = entry.cell
+    spans = [(0, size, Bench.SWIFT), (0, min(size, form.whole), Bench.WHOLE)]
+    if judges.has_peers(cell):
+        spans.append((0, min(size, form.peers), Bench.PEERS))
     return [
         Job(
             place,
@@ -255,7 +254,7 @@ RERUN = 10_000
 def is_doubtful(result: Result) -> bool:
     """More errors than two standard errors above the level: to be rerun with many more."""
     level = LEVELS.get(result.entry.role)
-    if level is None or not result.tallies:
+    if level is None or not _is_judged(result):
         return False
     share = _error(result)
     return share.value > level + 2 * math.sqrt(level * (1 - level) / share.size)
@@ -295,7 +294,7 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
         for r in results
         if r.missing
     ]
-    known = [r for r in results if r.tallies]
+    known = [r for r in results if _is_judged(r)]
     titles = {
         Role.NULL: "false halts",
         Role.MARGIN: "false widens",
@@ -344,6 +343,10 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
 
 
 OURS = (SWIFT, "coalmine")
+
+
+def _is_judged(result: Result) -> bool:
+    return any(name in result.tallies for name in OURS)
 
 
 def _error(result: Result) -> Share:
@@ -439,7 +442,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resamples", type=int, help="re-assignments per wave (B)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="start nothing new after so long")
-    parser.add_argument("--fresh", action="store_true", help="use no replications kept before")
+    parser.add_argument(
+        "--keep", action=argparse.BooleanOptionalAction, help="outcomes as they come (full: yes)"
+    )
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
     form = FULL if options.full else SHORT
@@ -455,7 +460,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no cell's name contains {options.only!r}")
     started = time.monotonic()
     until = math.inf if options.minutes is None else started + 60 * options.minutes
-    kept = Kept(None if options.fresh or not options.full else KEPT / sources_digest())
+    keeps = options.full if options.keep is None else options.keep
+    kept = Kept(KEPT / sources_digest() if keeps else None)
     how = {"form": form, "processes": options.processes, "kept": kept, "until": until}
     results = run(chosen, **how)
     if options.full:

@@ -355,6 +355,12 @@ def _episodes(wave: Wave) -> Ints:
     )
 
 
+def has_peers(cell: Cell) -> bool:
+    """Has any peer or limit a word on this cell's waves?"""
+    is_faults = cell.policy == "faults" and cell.unit == "machine"
+    return not cell.waves and (is_faults or cell.policy in ("throughput", "install"))
+
+
 def judge_peers(wave: Wave, *, replication: int, resamples: int) -> dict[str, Outcome]:
     """All peers and limits that have a word on this wave.
 

@@ -81,7 +81,16 @@ def test_the_two_are_compared_wave_by_wave():
 def test_every_peer_judges_the_very_same_wave():
     _, found = judged(SMALL, 0, 99, Bench.PEERS)
 
-    assert {"coalmine" if name == SWIFT else name for name in found} == set(picture.NAMES)
+    assert {"coalmine", *found} == set(picture.NAMES)
+
+
+@pytest.mark.parametrize("policy", ["faults", "throughput", "install", "engine", "telemetry"])
+def test_peers_are_asked_where_one_has_a_word(policy):
+    cell = Cell(policy=policy, size="8+32")
+
+    found = judges.judge_peers(draw_wave(cell, 0), replication=0, resamples=99)
+
+    assert bool(found) == judges.has_peers(cell)
 
 
 def test_a_peer_without_an_answer_ships_at_the_end():
@@ -145,9 +154,9 @@ def test_the_short_form_has_null_margin_and_power_cells():
 
 
 def test_the_picture_is_well_formed_and_names_every_judge():
-    part = run_part(SMALL, 0, 2, 99, Bench.PEERS)
+    parts = [run_part(SMALL, 0, 2, 99, bench) for bench in (Bench.SWIFT, Bench.PEERS)]
     results = [
-        Result(catalogue.Entry(SMALL, role, 0.5), joined([part]), 1.0)
+        Result(catalogue.Entry(SMALL, role, 0.5), joined(parts), 1.0)
         for role in (catalogue.Role.NULL, catalogue.Role.POWER)
     ]
     stored = document(results, checks_of(results), command="test", form=SHORT)
