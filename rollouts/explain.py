@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Q
+
 from fleet.lifecycle import State
 from fleet.models import Machine
 from rollouts import contamination, headroom, selectors
@@ -13,6 +15,8 @@ from rollouts.models import Attempt, Rollout, Wave
 
 #: Different caps that are named when machines wait for them.
 MOST_REASONS = 3
+#: Attempts that wait for a time which they know.
+DEFERRED = Q(status=AttemptStatus.DEFERRED, forecast_at__isnull=False)
 #: Machines that wait for triage and are named.
 MOST_UNTRIAGED = 20
 
@@ -197,9 +201,12 @@ def _in_the_way(wave: Wave) -> str:
     block = wave.blocks.filter(clock_start=None, started_at__isnull=False).first()
     if block is None:
         return ""
-    ready = headroom.ready_attempts(block, epoch=wave.rollout.epoch)
-    found = headroom.startable(block, ready)
-    reasons = found.blocked or tuple(sorted(set(found.waiting.values())))
+    # Who is deferred has its own words: a window, a freeze, or the job that it waits for.
+    deferred = wave.attempts.filter(status=AttemptStatus.DEFERRED).exclude(detail="")
+    said = deferred.order_by("detail").values_list("detail", flat=True).distinct()[:99]
+    ready = headroom.ready_attempts(block, epoch=wave.rollout.epoch, leave_out=DEFERRED)
+    words = {*said, *headroom.startable(block, ready).waiting.values()}
+    reasons = sorted({word for word in words if word.startswith("blocked: ")} or words)
     named = "; ".join(reasons[:MOST_REASONS]) + ("; …" if len(reasons) > MOST_REASONS else "")
     return f": {named}" if named else ""
 
@@ -381,7 +388,7 @@ def _waiting(attempt: Attempt) -> list[Condition]:
         return [_triage(lost)]
     if attempt.machine.state != State.IN_SERVICE or not attempt.machine.may_take_work:
         return _machine(attempt.machine)
-    ready = headroom.ready_attempts(attempt.block, epoch=rollout.epoch)
+    ready = headroom.ready_attempts(attempt.block, epoch=rollout.epoch, leave_out=DEFERRED)
     found = headroom.startable(attempt.block, ready)
     name, wanted, who = attempt.machine.name, "room within the caps of the plan", ENGINE
     present = found.waiting.get(name) or attempt.detail or "due"

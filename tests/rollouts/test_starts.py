@@ -9,6 +9,7 @@ from fleet import services as fleet
 from fleet.models import FirmwareImage, Machine
 from rollouts import headroom, services
 from rollouts.errors import PlanRefused
+from rollouts.explain import explain
 from rollouts.lifecycle import IN_FLIGHT
 from rollouts.models import Attempt, Rollout
 from rollouts.services import starts
@@ -43,6 +44,10 @@ def test_outside_its_window_an_attempt_is_deferred_with_its_forecast_and_starts_
     assert waiting.first().detail == (
         "outside its maintenance windows; it may start 2026-03-02 22:00 UTC"
     )
+
+    rollout.refresh_from_db()
+    said = [condition.present for condition in explain(rollout)]
+    assert f"8 attempts wait: {waiting.first().detail}" in said
 
     driver.run(rollout, hours=10)
 
