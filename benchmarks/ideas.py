@@ -6,6 +6,7 @@ of them are exact under the null, since none knows the arms; they differ in powe
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
 from benchmarks.cells import Cell, generator
@@ -31,6 +33,7 @@ from rollouts.analysis.episodes import (
 )
 from rollouts.analysis.exposure import exposure_at
 from rollouts.analysis.foresight import foreseen_counts
+from rollouts.analysis.hazards import FaultTable, thinning_z
 from rollouts.analysis.labels import Labels
 from rollouts.analysis.policy import Metric
 from rollouts.analysis.scores import UNITS_PER_FAULT_SCORE, Strata, adjusted
@@ -202,19 +205,90 @@ def by_family(wave: Wave, seen: Seen, rng: np.random.Generator) -> tuple[Floats,
     )  # type: ignore[return-value]
 
 
+def least_p(parts: Sequence[SumArray], *, shares: Sequence[float]) -> Floats:
+    """Minus the smallest p of several metrics over its share, for every path (rows) and look.
+
+    A path's p is the share of paths that are at least as large: all paths know it, so the result
+    is a statistic like any other.
+
+    Examples
+    --------
+    >>> least_p([np.array([[3.0], [1.0]]), np.array([[5.0], [9.0]])], shares=[0.5, 0.5])
+    array([[-1.],
+           [-1.]])
+    """
+    scaled = []
+    for sums, share in zip(parts, shares, strict=True):
+        ordered = np.sort(sums, axis=0)
+        below = np.stack(
+            [np.searchsorted(o, s, side="left") for o, s in zip(ordered.T, sums.T, strict=True)],
+            axis=1,
+        )
+        scaled.append((1 - below / sums.shape[0]) / share)
+    return np.asarray(-np.minimum.reduce(scaled))
+
+
 def combined(wave: Wave, seen: Seen, labels: Labels, *, seed: int) -> dict[str, int | None]:
     """Ways to judge two families of which one is hit."""
     first, second = by_family(wave, seen, np.random.default_rng(seed))
     parts = [centred_sums(less_rate(f, seen), seen, labels) for f in (first, second)]
-    spread = [np.maximum(p.std(axis=0), 1.0) for p in parts]
-    largest: Floats = np.maximum(parts[0] / spread[0], parts[1] / spread[1])
     alone = [halt_hour(p, alpha=ALPHA / 2) for p in parts]
     hours = [h for h in alone if h is not None]
     return {
         "two families, half the level each  [adopted]": min(hours) if hours else None,
-        "two families, the larger of both": halt_hour(largest),
+        "two families, the smaller p of both": halt_hour(least_p(parts, shares=(0.5, 0.5))),
         "two families, all faults in one": halt_hour(parts[0] + parts[1]),
     }
+
+
+# --- non-inferiority -----------------------------------------------------------------------
+
+
+def logrank_at_margin(
+    is_canary: Sequence[bool], *, at_risk: tuple[int, int], margin: float
+) -> tuple[float, float, float]:
+    """Score, variance and z of "canaries fail `margin` times as often", by first episodes.
+
+    Arms in order of time; who failed is no longer at risk. A negative z says less than the margin.
+
+    Examples
+    --------
+    >>> score, variance, z = logrank_at_margin([False, True], at_risk=(1, 1), margin=2.0)
+    >>> round(score, 3), round(variance, 3)
+    (-0.667, 0.222)
+    """
+    canaries, controls = at_risk
+    score = variance = 0.0
+    for mine in is_canary:
+        share = margin * canaries / (margin * canaries + controls)
+        score += mine - share
+        variance += share * (1 - share)
+        canaries, controls = canaries - mine, controls - (not mine)
+    return score, variance, score / math.sqrt(variance) if variance > 0 else math.nan
+
+
+def shown_at_the_end(wave: Wave, *, margin: float = 2.0) -> dict[str, bool]:
+    """Is a wave called not worse than the margin, at one look at its end and 5 %?"""
+    seen, mine = Seen.of(wave), wave.is_canary
+    _, first = np.unique(seen.counted.machine, return_index=True)
+    order = first[np.argsort(seen.counted.time_seconds[first], kind="stable")]
+    arms = [bool(mine[m]) for m in seen.counted.machine[order]]
+    logrank = logrank_at_margin(arms, at_risk=(int(mine.sum()), int((~mine).sum())), margin=margin)
+    table = FaultTable(seen.count()[:, -1].astype(np.int64), seen.days[:, -1], mine, seen.strata)
+    thinned = thinning_z(table, ratio=margin)
+    bound = float(norm.isf(0.05))
+    return {
+        "log-rank at the margin, first episodes": logrank[2] < -bound,
+        "thinning-matched score  [adopted]": thinned is not None and thinned < -bound,
+    }
+
+
+def shown(cell: Cell, first: int, last: int) -> list[dict[str, bool]]:
+    """Replications `first` to `last` - 1 of a cell at the margin."""
+    return [shown_at_the_end(draw_wave(cell, replication)) for replication in range(first, last)]
+
+
+MARGINS = (Cell(ratio=2.0), Cell(ratio=2.0, size="256+1024"))
 
 
 # --- the run -------------------------------------------------------------------------------
@@ -256,16 +330,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replications", type=int, default=400)
     parser.add_argument("--resamples", type=int, default=999)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--margin", action="store_true", help="false non-inferiority instead")
     parser.add_argument("--null", action="store_true", help="harmless firmware: the level")
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
     stored = {}
-    spans = [
-        (f, min(f + CHUNK, options.replications)) for f in range(0, options.replications, CHUNK)
-    ]
+    ends = range(0, options.replications, CHUNK)
+    spans = [(first, min(first + CHUNK, options.replications)) for first in ends]
     with ProcessPoolExecutor(
         options.processes, initializer=threadpool_limits, initargs=(1,)
     ) as pool:
+        if options.margin:
+            for cell in MARGINS:
+                waves = [
+                    w for j in [pool.submit(shown, cell, *s) for s in spans] for w in j.result()
+                ]
+                print(f"\n{cell.name}: called not worse than twice")
+                for name in waves[0]:
+                    print(f"{name:<46}{Share(sum(w[name] for w in waves), len(waves))!s:>12} %")
+            return 0
         for cell in CELLS:
             chosen = cell.with_(ratio=1.0) if options.null else cell
             jobs = [pool.submit(halts, chosen, *span, options.resamples) for span in spans]

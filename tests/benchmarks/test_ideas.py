@@ -1,7 +1,10 @@
 """What was tried is measured by the product's own parts."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import ideas, swift
@@ -32,3 +35,29 @@ def test_so_is_the_one_that_is_adopted_without_a_past(replication):
 
     product = swift.decided(without, replication=replication, resamples=99)
     assert found["log(1 + days)  [adopted without a past]"] == product.halt
+
+
+VECTORS = json.loads(
+    (Path(__file__).parents[1] / "rollouts" / "analysis" / "vectors.json").read_text()
+)
+
+
+def test_the_smallest_p_of_several_metrics_meets_its_vector():
+    vector = VECTORS["minp_combination"]
+    parts = [np.array(vector[name])[:, None] for name in ("m1", "m2")]
+
+    found = ideas.least_p(parts, shares=list(vector["weights"].values()))
+
+    assert found[:, 0] == pytest.approx(vector["stat"])
+
+
+def test_the_log_rank_at_the_margin_meets_its_vector():
+    vector = VECTORS["ni_logrank_margin"]
+
+    found = ideas.logrank_at_margin(
+        [bool(label) for label in vector["labels"]],
+        at_risk=tuple(vector["risk_start"]),
+        margin=vector["M"],
+    )
+
+    assert found == pytest.approx((vector["U"], vector["V"], vector["z"]), rel=1e-10)
