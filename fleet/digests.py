@@ -107,16 +107,6 @@ _STORED = {
 }
 
 
-def empty(kind: type) -> object:
-    """Return a table of this kind without rows."""
-    return kind(
-        **{
-            field.name: np.empty(0, dtype=np.float64 if field.name in _FLOATS else np.int64)
-            for field in fields(kind)
-        }
-    )
-
-
 def clusters_of(
     machine: IntArray, signature: IntArray, time: IntArray, *, gap: timedelta = CLUSTER_GAP
 ) -> Clusters:
