@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet import digests, summaries
-from fleet.models import FaultSignature, Machine, TelemetrySummary
+from fleet import digests, services, summaries
+from fleet.models import FaultSignature, Machine, Observation, TelemetrySummary
 from rollouts import planning, policies
 from rollouts.services import past
 from rollouts.services.drawn import drawn_from
@@ -157,3 +157,56 @@ def test_a_hundred_thousand_machines_are_forecast_in_seconds(
     assert read - ordered < 1.0
     assert done - read < 3.0
     assert all("not forecast" not in str(word) for word in words)
+
+
+def test_a_day_of_a_whole_range_is_summed_up_in_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    platform = make_platform()
+    size = TelemetrySummary.MACHINES
+    first = (max(Machine.objects.values_list("pk", flat=True), default=0) // size + 1) * size
+    Machine.objects.bulk_create(
+        [
+            Machine(
+                pk=first + number,
+                name=f"n{number:06}",
+                platform=platform,
+                state="in_service",
+                may_take_work=True,
+                entered_at=NOW,
+                registered_at=NOW - timedelta(days=90),
+            )
+            for number in range(size)
+        ],
+        batch_size=2_000,
+    )
+    start = summaries.day_start(NOW.date())
+    hours = [start + timedelta(hours=hour) for hour in range(13)]
+    Observation.objects.bulk_create(
+        [
+            Observation(
+                machine_id=first + number,
+                start=begin,
+                end=begin + timedelta(hours=1),
+                in_service_seconds=3600,
+                throughput=1.0,
+                workload="a",
+                source="t",
+                source_key=f"{number}/{begin:%H}",
+                received_at=NOW,
+            )
+            for number in range(size)
+            for begin in hours[:-1]
+        ],
+        batch_size=5_000,
+    )
+
+    began = time.perf_counter()
+    services.summarise(now=NOW)
+    seconds = time.perf_counter() - began
+
+    with capsys.disabled():
+        print(
+            f"\n{connection.vendor}: 14 days of {size} machines, one with reports: {seconds:.1f} s"
+        )
+    assert seconds < 10
