@@ -28,8 +28,10 @@ MACHINES = 100_000
 LIMIT_SECONDS = {"preview": 3.0, "submit": 30.0}
 #: No request takes longer, whatever it asks for.
 LIMIT_REQUEST = 30.0
-#: Statements of one step on PostgreSQL, whatever the number of machines.
+#: Statements of one step on PostgreSQL, whatever the number of machines. To begin a wave starts
+#: the first attempts as well, each by itself: as many as the plan lets be in flight.
 LIMIT_STATEMENTS = 40
+BEGUN, EACH = 50, 2
 LIMIT_BYTES = 512 * 2**20
 
 
@@ -107,8 +109,8 @@ def _row(number: int) -> dict[str, Any]:
     return {
         "name": f"n{number:06}",
         "platform": "dgx-h100",
-        "site": f"s{number % 4}",
-        "pool": f"p{number % 20}",
+        "site": f"s{number // 25_000}",
+        "pool": f"p{number // 5_000}",
         "rack": f"r{number // 8}",
         "job": f"job-{number // 64}" if number % 5 else "",
         "workload": "pre-training",
@@ -268,6 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.engine and options.machines == MACHINES:
         document = {"command": "python -m benchmarks.planning_cost", "machines": options.machines}
         rows = {engine: [asdict(cost) for cost in costs] for engine, costs in found.items()}
+        RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({**document, "costs": rows}, indent=1) + "\n")
     return 1 if failed else 0
 

@@ -160,9 +160,11 @@ def draw_order(
     cells = [_Stratum((cell,), len(members)) for cell, members in sorted(by_cell.items())]
     merged = _merge_small(cells, sizes=sizes, keys=len(strata))
     planned = _plan_counts([stratum.units for stratum in merged], sizes=sizes)
+    # By label, so that the rows come in the order in which everybody reads them.
+    labelled = sorted(zip(merged, planned, strict=True), key=lambda pair: pair[0].label)
     rows = [
         row
-        for stratum, counts in zip(merged, planned, strict=True)
+        for stratum, counts in labelled
         for row in _ordered(
             [unit for cell in stratum.cells for unit in by_cell[cell]],
             stratum=stratum.label,
@@ -171,7 +173,7 @@ def draw_order(
         )
     ]
     return Assignments(
-        rows=tuple(sorted(rows, key=lambda row: (row.stratum, row.position))),
+        rows=tuple(rows),
         sizes=tuple(sizes),
         planned={s.label: tuple(counts) for s, counts in zip(merged, planned, strict=True)},
         merges=tuple(
@@ -198,19 +200,30 @@ def _check_population(
             )
 
 
-def _rank(name: str, *, key: str) -> bytes:
-    """A unit's random rank: uniform over names, the same on every machine and in every year."""
-    return hashlib.sha256(f"assignment 1\0{key}\0{name}".encode()).digest()
+def _ranks(names: Iterable[str], *, key: str) -> list[bytes]:
+    """Units' random ranks: uniform over names, the same on every machine and in every year."""
+    start = hashlib.sha256(f"assignment 1\0{key}\0".encode())
+    ranks = []
+    for name in names:
+        own = start.copy()
+        own.update(name.encode())
+        ranks.append(own.digest())
+    return ranks
 
 
 def _ordered(
     units: Sequence[UnitInput], *, stratum: str, counts: Sequence[int], key: str
 ) -> list[Assigned]:
-    order = sorted(units, key=lambda unit: (_rank(unit.name, key=key), unit.name))
+    # Ranks of different names differ, so nothing behind them is ever compared.
+    ranks = _ranks((unit.name for unit in units), key=key)
+    order = sorted(range(len(units)), key=ranks.__getitem__)
     waves = [number for number, count in enumerate(counts, 1) for _ in range(count)]
+    last = len(counts)
     return [
-        Assigned(unit.name, unit.members, stratum, position, wave, wave == len(counts))
-        for position, (unit, wave) in enumerate(zip(order, waves, strict=True))
+        Assigned(unit.name, unit.machines or (unit.name,), stratum, position, wave, wave == last)
+        for position, (unit, wave) in enumerate(
+            zip(map(units.__getitem__, order), waves, strict=True)
+        )
     ]
 
 
@@ -318,6 +331,8 @@ def plan_digest(document: Mapping[str, Any], rows: Iterable[Assigned]) -> str:
     """
     members = sorted(
         [row.stratum, row.position, row.unit, *sorted(row.machines), row.planned_wave]
+        if len(row.machines) > 1
+        else [row.stratum, row.position, row.unit, *row.machines, row.planned_wave]
         for row in rows
     )
     return document_digest({"format": "plan 1", "document": document, "members": members})

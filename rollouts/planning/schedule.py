@@ -88,11 +88,17 @@ def schedule(
     times: dict[int, WaveTimes] = {}
     begin = 0.0
     for number, after in waves.items():
-        ends: dict[str, list[float]] = {}
-        own = sorted(by_wave[number], key=lambda index: turns[index].ready)
+        lanes = _Lanes()
+        ready = [max(begin, turn.ready) for turn in turns]
+        own = sorted(by_wave[number], key=ready.__getitem__)
         for index in own:
+            turn = turns[index]
             starts[index] = _start(
-                turns[index], ends=ends, begin=begin, hours_each=hours_each, opening=opening
+                turn,
+                ready[index],
+                lanes=lanes.of(turn.lanes),
+                hours_each=hours_each,
+                opening=opening,
             )
         known = [starts[index] for index in own if math.isfinite(starts[index])]
         installed = max(known, default=begin - hours_each) + hours_each
@@ -102,33 +108,45 @@ def schedule(
     return starts, times
 
 
+class _Lanes:
+    """When the places of every lane are free again; turns that share lanes find them at once."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, list[float]] = {}
+        self.known: dict[int, list[tuple[list[float], int]]] = {}
+
+    def of(self, lanes: tuple[tuple[str, int], ...]) -> list[tuple[list[float], int]]:
+        found = self.known.get(id(lanes))
+        if found is None:
+            found = [(self.ends.setdefault(name, []), most) for name, most in lanes]
+            self.known[id(lanes)] = found
+        return found
+
+
 def _start(
     turn: Turn,
+    start: float,
     *,
-    ends: dict[str, list[float]],
-    begin: float,
+    lanes: list[tuple[list[float], int]],
     hours_each: float,
     opening: Opening | None,
 ) -> float:
     """Take a place in every lane that the machine stands under, as early as all of them allow."""
-    start = max(begin, turn.ready)
-    if math.isinf(start):
-        return start
-    lanes = [(ends.setdefault(lane, []), most) for lane, most in turn.lanes]
     for taken, most in lanes:
         if most <= 0:
             return math.inf
-        if len(taken) >= most:
-            start = max(start, taken[0])
+        if len(taken) >= most and taken[0] > start:
+            start = taken[0]
     if opening is not None:
         start = opening(turn.site, turn.pool, start)
     if math.isinf(start):
         return start
+    end = start + hours_each
     for taken, most in lanes:
         if len(taken) >= most:
-            heapq.heapreplace(taken, start + hours_each)
+            heapq.heapreplace(taken, end)
         else:
-            heapq.heappush(taken, start + hours_each)
+            heapq.heappush(taken, end)
     return start
 
 

@@ -7,6 +7,7 @@ machines share (their place, their versions) is one object.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db.models import Count, F, QuerySet, Window
@@ -421,13 +422,15 @@ class _Values:
     ) -> None:
         self.keys, self.kinds, self.faults = keys, kinds, faults
         self.is_alike = set(keys) <= _NO_LABELS - {"machine", "name"}
-        self.seen: dict[tuple[int, int, int], dict[str, str]] = {}
+        # Two names at least, so that it always returns a tuple.
+        self.place_of = attrgetter("platform", "platform", *(set(keys) & set(Place._fields)))
+        self.seen: dict[tuple[tuple[str, ...], int, int], dict[str, str]] = {}
 
     def of(self, member: Member) -> dict[str, str]:
         if not self.is_alike:
             return self._values(member)
         faults = min(self.faults.get(member.pk, 0), planning.MANY_FAULTS)
-        key = (id(member.place), id(member.versions), faults)
+        key = (self.place_of(member.place), id(member.versions), faults)
         found = self.seen.get(key)
         if found is None:
             found = self.seen[key] = self._values(member)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from heapq import nsmallest
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import Count, Q
@@ -426,16 +427,19 @@ class _Lanes:
             domain = "pool" if name == "max_unavailable_share" else where
             self.limits.setdefault(domain, []).append((most, is_share))
         self.sizes = {domain: _sizes(domain) for domain in self.limits}
-        self.seen: dict[Place, tuple[tuple[str, int], ...]] = {}
+        # Two names at least, so that it always returns a tuple.
+        self.place_of = attrgetter("platform", "platform", *self.limits)
+        self.seen: dict[tuple[str, ...], tuple[tuple[str, int], ...]] = {}
         self.known: dict[tuple[str, str], tuple[str, int]] = {}
 
     def of(self, place: Place) -> tuple[tuple[str, int], ...]:
-        found = self.seen.get(place)
+        key = self.place_of(place)
+        found = self.seen.get(key)
         if found is None:
             lanes = [self._lane(domain, getattr(place, domain)) for domain in self.limits]
             if self.in_flight is not None:
                 lanes.append(("", self.in_flight))
-            found = self.seen[place] = tuple(lanes)
+            found = self.seen[key] = tuple(lanes)
         return found
 
     def _lane(self, domain: str, value: str) -> tuple[str, int]:
