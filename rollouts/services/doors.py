@@ -23,7 +23,7 @@ _TARGET = ("kind", "version", "activation", "slot")
 
 
 def drain(attempt: Attempt, *, now: datetime) -> Occupancy:
-    """Keep new work away and tell what still runs; where the scheduler is silent, something does."""
+    """Keep new work away and tell what still runs; a silent scheduler counts as work."""
     name = attempt.machine.name
     try:
         return adapters.scheduler().drain(name, reason=attempt.rollout.actor, now=now)
