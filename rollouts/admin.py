@@ -30,6 +30,7 @@ from rollouts.models import (
     Membership,
     Order,
     Policy,
+    Preview,
     Reminder,
     Rollout,
     ScoreBlob,
@@ -283,3 +284,15 @@ class ClockHoldAdmin(RecordAdmin):
     list_select_related = ("rollout", "jump")
     search_fields = ("rollout__name",)
     ordering = ("-pk",)
+
+
+@admin.register(Preview)
+class PreviewAdmin(RecordAdmin):
+    list_display = ("rollout", "digest", "made_at", "drawn_as_of")
+    list_select_related = ("rollout",)
+    search_fields = ("rollout__name", "digest")
+    exclude = ("members",)
+    ordering = ("-pk",)
+
+    def get_queryset(self, request):  # type: ignore[no-untyped-def]
+        return super().get_queryset(request).defer("members")

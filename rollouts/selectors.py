@@ -681,7 +681,7 @@ def paces_of_job(job: str, *, since: datetime, until: datetime) -> dict[tuple[fl
         job=job, end__gt=since, end__lte=until, throughput__gt=0, is_ahead=False
     )
     found = rows.order_by().values_list("end", "machine__name", "throughput")
-    return {(end.timestamp(), name): 1 / level for end, name, level in found.iterator()}
+    return {(end.timestamp(), name): 1 / level for end, name, level in found.iterator() if level}
 
 
 def is_in_flight(rollout: Rollout) -> bool:
