@@ -288,7 +288,10 @@ def shown(cell: Cell, first: int, last: int) -> list[dict[str, bool]]:
     return [shown_at_the_end(draw_wave(cell, replication)) for replication in range(first, last)]
 
 
-MARGINS = (Cell(ratio=2.0), Cell(ratio=2.0, size="256+1024"))
+MARGINS = (
+    Cell(ratio=2.0, history=True),
+    Cell(ratio=2.0, history=True, size="256+1024"),
+)
 
 
 # --- the run -------------------------------------------------------------------------------

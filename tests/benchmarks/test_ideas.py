@@ -61,3 +61,9 @@ def test_the_log_rank_at_the_margin_meets_its_vector():
     )
 
     assert found == pytest.approx((vector["U"], vector["V"], vector["z"]), rel=1e-10)
+
+
+def test_a_wave_far_below_the_margin_is_shown_by_both_ways():
+    found = ideas.shown_at_the_end(draw_wave(Cell(rate=0.5, history=True), 0), margin=4.0)
+
+    assert list(found.values()) == [True, True]
