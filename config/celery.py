@@ -3,7 +3,8 @@
 import os
 
 from celery import Celery
-from celery.signals import celeryd_init
+from celery.signals import celeryd_init, worker_ready
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -24,3 +25,12 @@ def refuse_memory_broker(conf, **_: object) -> None:
             f"CELERY_BROKER_URL is {conf.broker_url!r}, which no other process can reach; "
             "set REDIS_URL, or run `manage.py up`, which holds web, worker and beat in one process"
         )
+
+
+@worker_ready.connect
+def watch_oneself(**_: object) -> None:
+    """A worker process of its own ends when it gets stuck; the embedded one is part of the site."""
+    if not settings.IS_EMBEDDED:
+        from config.pulse import Watchdog  # needs the models, which are not there at import
+
+        Watchdog().start()

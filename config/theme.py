@@ -60,6 +60,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": _("Firmware canary rollouts with evidence"),
     "SITE_URL": reverse_lazy("rollouts:home"),
     "SITE_SYMBOL": "flutter_dash",
+    "ENVIRONMENT": "config.pulse.banner",
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
@@ -76,9 +77,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     link(_("Home"), "home", "rollouts:home", "rollouts.view_rollout"),
                     link(_("Rollouts"), "moving", "rollouts:index", "rollouts.view_rollout"),
-                    link(
-                        _("What changed"), "history", "rollouts:changes", "rollouts.view_rollout"
-                    ),
+                    link(_("What changed"), "history", "rollouts:changes", "rollouts.view_rollout"),
                     link(
                         _("Firmware"),
                         "fact_check",

@@ -16,6 +16,7 @@ urlpatterns = [
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("livez", health.alive),
     path("readyz", health.ready),
+    path("healthz", health.deciding),
 ]
 
 handler404 = "config.api.not_found"

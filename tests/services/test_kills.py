@@ -13,6 +13,7 @@ from django.db import connection
 from fleet import clock
 from fleet.models import Machine
 from fleet.selectors import versions_now
+from fleet.tasks import heartbeat
 from rollouts import selectors, services, tasks
 from rollouts.lifecycle import IN_FLIGHT
 from rollouts.models import Attempt, AttemptEvent, Decision, Evaluation, Rollout, Transition
@@ -124,6 +125,7 @@ def live_on(bmcs: redis.Redis) -> list[float]:
                         return recoveries
                     clock.step_to(max(due, clock.now()))
                 tasks.sweep.delay()
+                heartbeat.delay()
                 time.sleep(0.2)
         is_hurt = True
         print(f"killed so far: {', '.join(bmcs.hgetall('killed'))}")
