@@ -297,4 +297,6 @@ def test_s20_after_an_immediate_stop_of_postgresql_all_goes_on_and_every_batch_i
     assert [kept[key,] for key in taken] == [1] * len(taken)
     assert [faults[key,] for key in taken] == [1] * len(taken)
     assert {(status, retry) for _, status, retry, _ in refused} == {(503, "5")}
-    assert max(seconds for *_, seconds in agent.answers) < 15
+    longest = max(seconds for *_, seconds in refused)
+    print(f"the longest of {len(refused)} refusals took {longest:.1f} s")
+    assert longest < 15
