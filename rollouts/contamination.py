@@ -1,11 +1,11 @@
 """What makes a wave's comparison impure, and so its widen a matter of advice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
 from fleet.models import Change, ChangedMachine
 from rollouts import selectors
@@ -46,16 +46,35 @@ class Contamination:
 
 def contaminations(wave: Wave) -> list[Contamination]:
     """Return what changed on machines of a wave since it started, the newest first."""
-    if wave.started_at is None:
-        return []
-    found = [*_reported(wave), *_read_back(wave)]
-    return sorted(found, key=lambda one: one.at, reverse=True)[:MOST]
+    return contaminations_of([wave])[wave.pk]
+
+
+def contaminations_of(waves: Sequence[Wave]) -> dict[int, list[Contamination]]:
+    """Return the same for each of these waves, by wave; what nothing touched costs no statement."""
+    started = {wave.pk: wave for wave in waves if wave.started_at is not None}
+    found: dict[int, list[Contamination]] = {wave.pk: [] for wave in waves}
+    for pk, one in _read_back(started.values()):
+        found[pk].append(one)
+    first = min((wave.started_at for wave in started.values() if wave.started_at), default=None)
+    if first is not None and _changes(since=first).exists():
+        for pk, wave in started.items():
+            found[pk] += _reported(wave)
+    return {
+        pk: sorted(own, key=lambda one: one.at, reverse=True)[:MOST] for pk, own in found.items()
+    }
+
+
+def _changes(*, since: datetime) -> QuerySet[Change]:
+    return Change.objects.filter(at__gte=since).exclude(kind__in=_HARMLESS)
 
 
 def _reported(wave: Wave) -> Iterator[Contamination]:
+    touched = list(_touched(wave))
+    if not touched:
+        return
     sizes = _sizes(wave)
     kinds = selectors.kinds_of(wave.rollout) | set(wave.rollout.bundle.required_pairs)
-    for change, counts in _touched(wave):
+    for change, counts in touched:
         telling = (change.kind,) if change.kind in _TELLING else ()
         acts = interacts(kinds, changed=(change.what, *telling))
         p = balance_p(counts["canary"], sizes["canary"], counts["control"], sizes["control"])
@@ -75,11 +94,11 @@ def _reported(wave: Wave) -> Iterator[Contamination]:
 
 def _touched(wave: Wave) -> Iterator[tuple[Change, dict[str, int]]]:
     """Yield the changes of the wave's time that reached its machines, with how many per arm."""
-    made = Change.objects.filter(at__gte=wave.started_at).exclude(kind__in=_HARMLESS)
+    if wave.started_at is None:
+        return
+    made = _changes(since=wave.started_at)
     if wave.finished_at is not None:
         made = made.filter(at__lte=wave.finished_at)
-    if not made.exists():
-        return
     rows = (
         ChangedMachine.objects.filter(change__in=made)
         .filter(machine__in=wave.members.values("machine"))
@@ -104,26 +123,29 @@ def _sizes(wave: Wave) -> dict[str, int]:
     return {"canary": 0, "control": 0, **dict(rows)}
 
 
-def _read_back(wave: Wave) -> Iterator[Contamination]:
-    """Yield versions that came onto the wave's machines by others, as they were read back."""
-    found = ReadBack.objects.filter(wave=wave)
+def _read_back(waves: Iterable[Wave]) -> Iterator[tuple[int, Contamination]]:
+    """Yield, by wave, versions that others put onto its machines, as they were read back."""
     rows = (
-        found.order_by()
-        .values("kind", "version")
+        ReadBack.objects.filter(wave__in=list(waves))
+        .order_by()
+        .values("wave", "kind", "version")
         .annotate(
+            last=Max("at"),
             canary=Count("machine", filter=Q(arm=Membership.Arm.CANARY), distinct=True),
             control=Count("machine", filter=Q(arm=Membership.Arm.CONTROL), distinct=True),
         )
     )
     for row in rows:
-        last = found.filter(kind=row["kind"], version=row["version"]).latest("at")
-        yield Contamination(
-            what=f"{row['kind']} {row['version']}",
-            at=last.at,
-            canaries=row["canary"],
-            controls=row["control"],
-            why="it was read back there, and this rollout did not install it",
-            matters=True,
+        yield (
+            row["wave"],
+            Contamination(
+                what=f"{row['kind']} {row['version']}",
+                at=row["last"],
+                canaries=row["canary"],
+                controls=row["control"],
+                why="it was read back there, and this rollout did not install it",
+                matters=True,
+            ),
         )
 
 

@@ -4,7 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
+from django.db.models import (
+    BigIntegerField,
+    Count,
+    Exists,
+    F,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Window,
+)
+from django.db.models.functions import Coalesce, Lag
 
 from fleet import clock, leases
 from fleet.lifecycle import State
@@ -140,8 +153,10 @@ def preview_of(rollout: Rollout) -> Preview | None:
 
 def digest_to_order(rollout: Rollout) -> str:
     """Return the digest that an order binds itself to: of the last preview, or of the plan."""
+    if rollout.status != Status.DRAFT:
+        return rollout.plan_digest
     seen = preview_of(rollout)
-    return rollout.plan_digest if rollout.status != Status.DRAFT else seen.digest if seen else ""
+    return seen.digest if seen else ""
 
 
 def shown_forecast(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -217,13 +232,12 @@ def headline(rollout: Rollout) -> Decision | None:
 
 def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
     """Return the decisions that changed the one before in kind or reason code, oldest first."""
-    changed: list[Decision] = []
-    for decision in rollout.decisions.select_related("wave").order_by("pk").iterator():
-        last = changed[-1] if changed else None
-        key = (decision.wave_id, decision.kind, decision.reason_code)
-        if last is None or key != (last.wave_id, last.kind, last.reason_code):
-            changed.append(decision)
-    return changed[-limit:]
+    told = rollout.decisions.select_related("wave").annotate(own_wave=Coalesce("wave_id", 0))
+    keys = ("own_wave", "kind", "reason_code")
+    before = told.annotate(**{f"{key}_before": Window(Lag(key), order_by="pk") for key in keys})
+    is_same = Q(**{key: F(f"{key}_before") for key in keys})
+    changed = before.filter(Q(kind_before=None) | ~is_same).order_by("-pk")
+    return list(reversed(changed[:limit]))
 
 
 def readiness_of(
@@ -287,9 +301,8 @@ def standing_decisions(wave: Wave) -> QuerySet[Decision]:
 
     What was decided before an override stays in the timeline and is not carried out again.
     """
-    decisions = wave.decisions.order_by("-pk")
-    reopened = reopened_at(wave)
-    return decisions if reopened is None else decisions.filter(as_of__gt=reopened)
+    reopened = wave.transitions.filter(trigger=WaveTrigger.REOPEN, at__gte=OuterRef("as_of"))
+    return wave.decisions.filter(~Exists(reopened)).order_by("-pk")
 
 
 def advised_widen(wave: Wave) -> Decision | None:
@@ -298,10 +311,11 @@ def advised_widen(wave: Wave) -> Decision | None:
     Widens are issued at checkpoints only; the looks between them do not take one back, but a
     halt, a review, suspected interference or missing data does.
     """
-    advice = standing_decisions(wave).filter(kind=DecisionKind.WIDEN).first()
+    standing = standing_decisions(wave)
+    advice = standing.filter(kind=DecisionKind.WIDEN).first()
     if advice is None:
         return None
-    latest = standing_decisions(wave).first()
+    latest = standing.first()
     is_contradicted = latest is not None and latest.reason_code in _CONTRADICTS
     return None if is_contradicted else advice
 
@@ -338,16 +352,25 @@ def latest_evaluation(wave: Wave) -> Evaluation | None:
 
 def deciding_evaluation(wave: Wave) -> Evaluation | None:
     """Return the evaluation that widened or halted the wave, else the newest."""
-    decided = (
-        wave.decisions.filter(
-            kind__in=(DecisionKind.WIDEN, DecisionKind.HALT),
-            evaluation__kind=Evaluation.Kind.LOOK,
-        )
-        .select_related("evaluation")
-        .order_by("pk")
-        .first()
+    return deciding_evaluations(Wave.objects.filter(pk=wave.pk)).get(wave.pk)
+
+
+def deciding_evaluations(waves: QuerySet[Wave]) -> dict[int, Evaluation]:
+    """Return the same for each of these waves that was looked at, by wave."""
+    decided = Decision.objects.filter(
+        wave=OuterRef("pk"),
+        kind__in=(DecisionKind.WIDEN, DecisionKind.HALT),
+        evaluation__kind=Evaluation.Kind.LOOK,
+    ).order_by("pk")
+    newest = Evaluation.objects.filter(wave=OuterRef("pk"), kind=Evaluation.Kind.LOOK)
+    chosen = Coalesce(
+        Subquery(decided.values("evaluation")[:1]),
+        Subquery(newest.order_by("-look").values("pk")[:1]),
+        output_field=BigIntegerField(),
     )
-    return decided.evaluation if decided else latest_evaluation(wave)
+    pks = waves.order_by().annotate(deciding=chosen).values("deciding")
+    found = Evaluation.objects.filter(pk__in=pks).order_by("wave__number")
+    return {evaluation.wave_id: evaluation for evaluation in found}
 
 
 def attempt_counts(rollout: Rollout) -> dict[str, int]:
@@ -577,7 +600,7 @@ def successors(rollout: Rollout) -> QuerySet[Rollout]:
         kind=Rollout.Kind.UPDATE,
         created_at__gte=rollout.created_at,
         status__in=(Status.DRAFT, Status.AWAITING_APPROVAL, Status.APPROVED, Status.RUNNING),
-        bundle__images__kind__in=kinds_of(rollout),
+        bundle__images__kind__in=rollout.bundle.images.values("kind"),
     )
     return newer.exclude(pk=rollout.pk).distinct()
 
@@ -631,9 +654,9 @@ def earlier_differences(wave: Wave) -> dict[str, tuple[tuple[float, float], ...]
     Its non-inferiority is shown over all waves so far: one wave's few silent machines prove little.
     """
     found: dict[str, list[tuple[float, float]]] = {}
-    for earlier in waves_of(wave.rollout).filter(number__lt=wave.number):
-        evaluation = deciding_evaluation(earlier)
-        for seen in evaluation.guardrails if evaluation else []:
+    decided = deciding_evaluations(wave.rollout.waves.filter(number__lt=wave.number))
+    for evaluation in decided.values():
+        for seen in evaluation.guardrails:
             difference = seen["details"].get("difference")
             if seen["metric"] == Metric.TELEMETRY and difference:
                 pair = (difference["estimate"], difference["error"])
