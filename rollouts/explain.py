@@ -255,6 +255,18 @@ def _observing(rollout: Rollout, wave: Wave) -> list[Condition]:
         for g in evaluation.guardrails
         if g["required"] and g["verdict"] != Verdict.NOT_WORSE
     ]
+    conditions += [
+        Condition(
+            f"workloads of wave {wave.number}",
+            seen["words"],
+            "enough machines of both arms have run them",
+            evaluation.as_of,
+            "the scheduler, and whoever submits jobs",
+            wave.window_end,
+        )
+        for seen in evaluation.inputs.get("workload_conditions", ())
+        if not seen["is_met"]
+    ]
     return conditions + _by_advice(wave) or _by_last_word(wave)
 
 
@@ -333,7 +345,7 @@ def _by_crashes(rollout: Rollout) -> list[Condition]:
 def _by_triage(rollout: Rollout) -> list[Condition]:
     lost = selectors.untriaged(rollout)
     named = [_triage(attempt) for attempt in lost[:MOST_UNTRIAGED]]
-    more = lost.count() - len(named)
+    more = lost.count() - len(named) if len(named) == MOST_UNTRIAGED else 0
     return [*named, *_more_triage(more)]
 
 

@@ -4,7 +4,7 @@ Both halves read the rows and do the next thing that they say is due; each may r
 or never without harm, because every effect is a conditional update with its record.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -69,6 +69,7 @@ def run_cycle(wave: Wave, *, as_of: datetime, now: datetime) -> Decision:
             "alpha": plan.alpha,
             "purity": samples.purity,
             "state_before": before,
+            "workload_conditions": [asdict(condition) for condition in outcome.conditions],
         },
         engine_version=judge.ENGINE_VERSION,
         next_look_at=next_look(wave, as_of=as_of),

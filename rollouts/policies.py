@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import yaml
 from jsonschema import Draft202012Validator
 
-from rollouts.analysis.policy import Guardrail, Metric, Policy
+from rollouts.analysis.policy import Guardrail, Metric, Policy, WorkloadCondition
 from rollouts.errors import PolicyRefused
 from rollouts.planning.windows import freeze_reasons, window_reasons
 
@@ -46,6 +46,13 @@ def schema() -> Document:
 
 def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
     """Read and check a JSON, TOML or YAML policy file; defaults are not filled in yet."""
+    document = load_document(path)
+    check(document, kind=kind, source=str(path))
+    return document
+
+
+def load_document(path: Path) -> Document:
+    """Read a JSON, TOML or YAML file that holds one object of fields; what it says is unchecked."""
     source = str(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -54,12 +61,11 @@ def load_policy(path: Path, *, kind: Kind = Kind.CASE) -> Document:
         raise PolicyRefused([reason], source=source) from error
     except OSError as error:
         raise PolicyRefused([f"cannot be read: {error.strerror}"], source=source) from error
-    document = _parse(text, suffix=path.suffix.lower(), source=source)
-    check(document, kind=kind, source=source)
-    return document
+    return parsed(text, suffix=path.suffix.lower(), source=source)
 
 
-def _parse(text: str, *, suffix: str, source: str) -> Document:
+def parsed(text: str, *, suffix: str, source: str) -> Document:
+    """Read an object from text in the way that the suffix says; twice the same key is refused."""
     readers: dict[str, Callable[[str], Any]] = {
         ".json": _from_json,
         ".toml": tomllib.loads,
@@ -383,6 +389,7 @@ def policy_from(document: Document, *, kind: Kind | None = None) -> Policy:
         unit=filled["unit"],
         strata=tuple(filled["strata"]),
         covariates=dict(filled["covariates"]),
+        workload_conditions=tuple(map(condition_from, filled.get("workload_conditions", ()))),
         **{field: filled[field] for field in _COPIED},
     )
 
@@ -405,6 +412,25 @@ _COPIED = (
     "surveillance_days",
     "purity_floor",
 )
+
+
+def condition_from(item: Document) -> WorkloadCondition:
+    """One workload condition from its filled-in document; as many controls as canaries.
+
+    Examples
+    --------
+    >>> condition_from({"workloads": ["pretraining"], "least_canaries": 5, "least_controls": None,
+    ...                 "least_share": 0.5, "least_hours": 1.0}).least_controls
+    5
+    """
+    controls = item["least_controls"]
+    return WorkloadCondition(
+        workloads=tuple(item["workloads"]),
+        least_canaries=item["least_canaries"],
+        least_controls=item["least_canaries"] if controls is None else controls,
+        least_share=float(item["least_share"]),
+        least_hours=float(item["least_hours"]),
+    )
 
 
 def guardrail_from(item: Document, *, scope: str) -> Guardrail:

@@ -24,7 +24,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fleet import clock
 from fleet.hints import hint
@@ -32,10 +32,19 @@ from fleet.models import Machine
 from rollouts import aftermath, charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.changes import changed_since
-from rollouts.contamination import contaminations
+from rollouts.contamination import contaminations_of
 from rollouts.errors import OrderRefused, UnknownSignature
 from rollouts.explain import explain
-from rollouts.forms import ChangesForm, ClearForm, OrderForm, ReasonForm, TriageForm
+from rollouts.forms import (
+    ChangesForm,
+    ClearForm,
+    DraftForm,
+    OrderForm,
+    PolicyForm,
+    ReasonForm,
+    TriageForm,
+    filled_draft,
+)
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
 from rollouts.roster import roster_changes
@@ -151,6 +160,30 @@ def index(request: HttpRequest) -> HttpResponse:
         "status": status,
     }
     return page(request, "rollouts/index.html", context)
+
+
+# --- a new draft ----------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@permission_required("rollouts.add_rollout", raise_exception=True)
+def new(request: HttpRequest) -> HttpResponse:
+    """Write a draft, then show its planner; `fill` puts the chosen policy's plan into the form."""
+    chosen = PolicyForm(request.POST)
+    if request.method != "POST":
+        form = DraftForm(initial=filled_draft(None))
+    elif "fill" in request.POST and chosen.is_valid():
+        policy = chosen.cleaned_data["policy"]
+        form = DraftForm(initial=filled_draft(policy, given=request.POST.dict()))
+    elif (form := DraftForm(request.POST)).is_valid():
+        rollout = services.create_draft(
+            **form.fields_of_draft(),
+            author=get_object_or_404(User, pk=request.user.pk),
+            now=clock.now(),
+        )
+        return redirect("rollouts:plan", pk=rollout.pk)
+    return page(request, "rollouts/new.html", {"title": _("New rollout"), "form": form})
 
 
 # --- what changed ---------------------------------------------------------------------------------
@@ -362,15 +395,18 @@ def evidence(request: HttpRequest, rollout: Rollout) -> dict[str, Any]:
 
 def waves_with_verdicts(rollout: Rollout) -> list[dict[str, Any]]:
     """The waves in order, each with its guardrails; only the last one judged is unfolded."""
+    waves = list(selectors.waves_of(rollout))
     sizes, guardrails = selectors.arm_sizes(rollout), guardrails_of(rollout)
+    decided = selectors.deciding_evaluations(rollout.waves.all())
+    changed = contaminations_of(waves)
     rows: list[dict[str, Any]] = [
         {
             "wave": wave,
-            "contaminations": contaminations(wave),
+            "contaminations": changed[wave.pk],
             "arms": sizes.get(wave.number, {}),
-            **verdicts(selectors.deciding_evaluation(wave), guardrails),
+            **verdicts(decided.get(wave.pk), guardrails),
         }
-        for wave in selectors.waves_of(rollout)
+        for wave in waves
     ]
     judged = [row for row in rows if row["evaluation"]]
     for row in judged[-1:]:
@@ -397,7 +433,7 @@ def guardrails_of(rollout: Rollout) -> dict[str, Guardrail]:
 def verdicts(evaluation: Evaluation | None, guardrails: Mapping[str, Guardrail]) -> dict[str, Any]:
     """One row per guardrail of an evaluation, with its drawing."""
     if evaluation is None:
-        return {"evaluation": None, "rows": [], "purity": None}
+        return {"evaluation": None, "rows": [], "purity": None, "conditions": []}
     rows = [
         {"seen": seen, "bar": bar_of(seen, guardrails), "limit": guardrails.get(seen["name"])}
         for seen in evaluation.guardrails
@@ -407,6 +443,7 @@ def verdicts(evaluation: Evaluation | None, guardrails: Mapping[str, Guardrail])
         "evaluation": evaluation,
         "rows": rows,
         "purity": None if purity is None else f"{100 * purity:.0f}",
+        "conditions": evaluation.inputs.get("workload_conditions", []),
     }
 
 

@@ -16,6 +16,7 @@ from threading import Lock
 
 import numpy as np
 
+from rollouts.analysis.conditions import condition_at
 from rollouts.analysis.errors import (
     AnalysisError,
     EmptyArm,
@@ -47,7 +48,7 @@ from rollouts.analysis.spending import (
     ni_level,
     share_alpha,
 )
-from rollouts.analysis.verdicts import LookEvaluation
+from rollouts.analysis.verdicts import ConditionState, LookEvaluation
 from rollouts.analysis.wave import GuardrailState, Look, WavePlan, WaveState
 
 __all__ = [
@@ -424,13 +425,14 @@ def _one_look(
         if index == len(run.looks) - 1
         else state.heard_seconds,
     )
+    conditions = _conditions(run, index)
     recommendation = recommend(
         evaluations,
         plan=run.plan,
         policy=run.policy,
         look=look,
         is_checkpoint=judged,
-        situation=_situation(prepared, index),
+        situation=_situation(prepared, index, conditions),
     )
     return (
         LookEvaluation(
@@ -440,6 +442,7 @@ def _one_look(
             guardrails=tuple(evaluations),
             recommendation=recommendation,
             flags=_flags(run, index),
+            conditions=conditions,
             scores=_scores(prepared, index),
         ),
         state,
@@ -589,7 +592,15 @@ def _scores(prepared: _Prepared, index: int) -> dict[str, tuple[int, ...]]:
 # --- what a recommendation needs to know --------------------------------------------------
 
 
-def _situation(prepared: _Prepared, index: int) -> Situation:
+def _conditions(run: Run, index: int) -> tuple[ConditionState, ...]:
+    cutoff = float(run.as_of[index])
+    return tuple(
+        condition_at(condition, run.samples, cutoff=cutoff)
+        for condition in run.policy.workload_conditions
+    )
+
+
+def _situation(prepared: _Prepared, index: int, conditions: Sequence[ConditionState]) -> Situation:
     run = prepared.run
     cutoff = float(run.as_of[index])
     units = run.samples.units
@@ -619,6 +630,7 @@ def _situation(prepared: _Prepared, index: int) -> Situation:
             if isinstance(track, FaultTrack | ThroughputTrack)
             and (jump := track.jump(index)) is not None
         },
+        unmet=tuple(condition.words for condition in conditions if not condition.is_met),
     )
 
 

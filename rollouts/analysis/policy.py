@@ -85,6 +85,34 @@ class Guardrail:
 
 
 @dataclass(frozen=True)
+class WorkloadCondition:
+    """What has to have run in a wave's window, on enough machines of both arms, before it widens.
+
+    A machine counts once it has reported `least_hours` in service on any of `workloads`. Of each
+    arm at least so many are needed, and at least `least_share` of it; of a smaller arm all.
+    """
+
+    workloads: tuple[str, ...]
+    least_canaries: int = 1
+    least_controls: int = 1
+    least_share: float = 0.5
+    least_hours: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.workloads:
+            raise InvalidPolicy("a workload condition needs at least one workload")
+        if not 0 <= self.least_share <= 1:
+            raise InvalidPolicy(f"least_share lies in [0, 1]: got {self.least_share}")
+        for name in ("least_canaries", "least_controls", "least_hours"):
+            if not getattr(self, name) >= 0:
+                raise InvalidPolicy(f"{name} must not be negative: got {getattr(self, name)}")
+
+    @property
+    def kinds(self) -> str:
+        return " or ".join(self.workloads)
+
+
+@dataclass(frozen=True)
 class Policy:
     """The shared core of plans and recorded cases; defaults live in `policy.schema.json`.
 
@@ -113,6 +141,7 @@ class Policy:
     hold_back: float = 0.1
     surveillance_days: float = 7.0
     purity_floor: float = 0.9
+    workload_conditions: tuple[WorkloadCondition, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.guardrails:

@@ -39,6 +39,8 @@ class Situation:
         those of a recording that does not collect their kind of report at all.
     jumps : mapping of str to Jump
         Guardrails on which both arms do worse than in their own period before.
+    unmet : tuple of str
+        Workload conditions of the plan that are not met, in words.
     """
 
     observed_hours: float
@@ -48,6 +50,7 @@ class Situation:
     unacknowledged: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
     jumps: Mapping[str, Jump] = field(default_factory=dict)
+    unmet: tuple[str, ...] = ()
 
 
 def recommend(
@@ -97,7 +100,7 @@ def recommend(
     undecided = _undecided(guardrails)
     has_evidence = any(g.required for g in guardrails)
     too_early = _too_early(situation)
-    if is_checkpoint and not open_names and too_early is None:
+    if is_checkpoint and not open_names and too_early is None and not situation.unmet:
         if has_evidence and not undecided:
             return _recommended(
                 DecisionKind.WIDEN,
@@ -115,6 +118,7 @@ def recommend(
         has_evidence=has_evidence,
         too_early=too_early,
         refusal=_smoke_refusal(plan, policy),
+        unmet=situation.unmet,
     )
 
 
@@ -232,9 +236,11 @@ def _wait(
     has_evidence: bool,
     too_early: str | None,
     refusal: str | None,
+    unmet: Sequence[str],
 ) -> Recommendation:
     is_over = look.elapsed >= 1 and (not plan.can_extend or look.extension_elapsed >= 1)
-    missing = _missing_words(open_names, undecided, has_evidence=has_evidence, refusal=refusal)
+    shown = _missing_words(open_names, undecided, has_evidence=has_evidence, refusal=refusal)
+    missing = "; ".join([*([shown] if shown else []), *unmet])
     if is_over:
         return _hold(
             Reason.INCONCLUSIVE, f"window over: {missing or too_early or 'shown too late'}"

@@ -104,6 +104,14 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class ConditionState:
+    """One workload condition of the plan at one look, in words."""
+
+    words: str
+    is_met: bool
+
+
+@dataclass(frozen=True)
 class LookEvaluation:
     """All guardrails at one look and the decision that follows.
 
@@ -119,3 +127,4 @@ class LookEvaluation:
     recommendation: Recommendation
     flags: tuple[str, ...] = ()
     scores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    conditions: tuple[ConditionState, ...] = ()

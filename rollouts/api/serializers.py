@@ -110,10 +110,17 @@ class EvaluationSerializer(StrictModelSerializer):
     purity = serializers.SerializerMethodField(
         help_text="share of exposure in jobs whose machines are all in one arm; null: not known"
     )
+    workload_conditions = serializers.SerializerMethodField(
+        help_text="each condition of the plan in words, and whether it was met by then"
+    )
 
     class Meta:
         model = Evaluation
         exclude: ClassVar = ["rollout", "scores", "inputs"]
+
+    def get_workload_conditions(self, evaluation: Evaluation) -> list[dict[str, Any]]:
+        conditions: list[dict[str, Any]] = evaluation.inputs.get("workload_conditions", [])
+        return conditions
 
     def get_purity(self, evaluation: Evaluation) -> float | None:
         purity: float | None = evaluation.inputs.get("purity")

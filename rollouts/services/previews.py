@@ -33,6 +33,7 @@ from rollouts.services.drawn import drawn_from
 from rollouts.services.forecast import forecast_plan
 from rollouts.services.population import MOST_NAMED, Group, Member, Place
 from rollouts.services.purity import planned_purity
+from rollouts.services.terms import terms_of
 
 #: Lines of the drain calendar that are shown per wave.
 MOST_LINES = 20
@@ -198,6 +199,7 @@ def _summary(
         "machines": len(people.members),
         "units": len(drawn.rows),
         "refusals": list(made.reasons),
+        "terms": terms_of(rollout.plan),
         "waves": [_wave(made, calendar, number, rollout, now) for number in calendar.waves],
         "strata": _strata(drawn),
         "merges": [str(merge) for merge in drawn.merges[:MOST_ROWS]],

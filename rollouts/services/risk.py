@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Count
 
 from rollouts.models import Action, Assignment, Rollout, Wave
+from rollouts.services.terms import terms_of
 
 #: Reasons why machines cannot go back that are shown.
 MOST_REASONS = 20
@@ -26,6 +27,7 @@ def residual_risk(rollout: Rollout) -> dict[str, Any]:
         "waves": [_wave(wave, plan) for wave in judged],
         "smoke_waves": [wave.number for wave in judged if _is_smoke(wave, plan)],
         "unjudged": sum(wave.size for wave in waves if wave.kind == Wave.Kind.RELEASE),
+        "terms": terms_of(plan),
         "mode": plan["mode"],
         "on_halt": dict(sorted(plan["on_halt"].items())),
         "roll_back": _roll_back(plan),

@@ -52,6 +52,7 @@ def lines(seen: Preview) -> Iterator[str]:
     yield from (f"REFUSED {reason}" for reason in plan["refusals"])
     yield from (_wave(wave) for wave in plan["waves"])
     yield from (f"wave {word['number']}: {word['summary']}" for word in plan["forecast"])
+    yield from (f"fixed in advance: {term}" for term in plan.get("terms", ()))
     yield from (f"left out {_group(group)}" for group in plan["excluded"])
     yield from (f"irreversible {_group(group)}" for group in plan["irreversible"])
     for other in plan["conflicts"]:
