@@ -14,6 +14,7 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("changes/", views.what_changed, name="changes"),
     path("rollouts/", views.index, name="index"),
+    path("rollouts/new", views.new, name="new"),
     path("rollouts/halt-all", views.halt_all, name="halt-all"),
     path("rollouts/<int:pk>/", views.detail, name="detail"),
     path("rollouts/<int:pk>/now-what/", views.now_what, name="now-what"),
