@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from fleet.models import BundleStatus
+from fleet.models import BundleStatus, FirmwareBundle
 from rollouts import selectors
 from rollouts.errors import NotHalted, OrderRefused, SamePerson
 from rollouts.lifecycle import (
@@ -46,8 +46,7 @@ def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
         If the approval is older than the plan lets it be.
     """
     check_approval(rollout, now=now)
-    if rollout.bundle.status != BundleStatus.APPROVED:
-        raise OrderRefused([f"bundle {rollout.bundle} is {rollout.bundle.status}, not approved"])
+    _check_bundle(rollout)
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
     move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
     return order
@@ -65,6 +64,7 @@ def pause(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> 
 def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
     next_status(Status(rollout.status), Trigger.RESUME)
+    _check_bundle(rollout)
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
     wave = selectors.current_wave(rollout)
     if wave is not None and wave.status == WaveStatus.HALTED:
@@ -129,10 +129,12 @@ def override(
 ) -> Order:
     """Take a halted rollout to paused, against a verdict: a reason and a second person.
 
-    Resuming then opens a new window on data from then on, with the alpha the wave has left.
+    Resuming then opens a new window on data from then on, with the alpha the wave has left. A
+    rollout that was halted because its bundle was withdrawn is never taken up again.
     """
     if rollout.status != Status.HALTED:
         raise NotHalted(f"{rollout} is {rollout.status}; only a halted rollout can be overridden")
+    _check_bundle(rollout)
     _check_second_person(actor, second_person, reason, what="an override")
     order = record_order(
         rollout,
@@ -311,6 +313,13 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
         )
     attempt.refresh_from_db()
     wake(attempt.rollout, now)
+
+
+def _check_bundle(rollout: Rollout) -> None:
+    """Refuse to install what was withdrawn; taking it away again is always allowed."""
+    bundle = FirmwareBundle.objects.get(pk=rollout.bundle_id)  # as it stands, not as it was read
+    if rollout.kind == Rollout.Kind.UPDATE and bundle.status != BundleStatus.APPROVED:
+        raise OrderRefused([f"bundle {bundle} is {bundle.status}, not approved"])
 
 
 def wake(rollout: Rollout, now: datetime) -> None:

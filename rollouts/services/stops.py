@@ -70,13 +70,17 @@ def withdraw_bundle(
     fleet.withdraw_bundle(bundle, actor=actor, now=now)
     said = reason or f"bundle {bundle} was withdrawn"
     own = Rollout.objects.filter(bundle=bundle, kind=Rollout.Kind.UPDATE).order_by("pk")
+    # Held, so that one that starts at this moment is seen as what it has become.
+    rows = list(own.select_for_update(no_key=True))
     given: list[Order | None] = [
         orders.halt(rollout, actor=actor, now=now, reason=said)
-        for rollout in own.filter(status__in=(Status.RUNNING, Status.PAUSED))
+        for rollout in rows
+        if rollout.status in (Status.RUNNING, Status.PAUSED)
     ]
     given += [
         orders.cancel(rollout, actor=actor, now=now, reason=said)
-        for rollout in own.filter(status__in=_NOT_BEGUN)
+        for rollout in rows
+        if rollout.status in _NOT_BEGUN
     ]
     return [order for order in given if order is not None]
 

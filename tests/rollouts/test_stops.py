@@ -253,3 +253,35 @@ def test_a_refused_order_is_a_conflict_that_names_every_reason():
         "m1 has not been tried in this rollout",
         "m2 has not been tried in this rollout",
     ]
+
+
+# --- a withdrawn bundle stays withdrawn ----------------------------------------------------------
+
+
+def withdrawn_after(*moves: str) -> Rollout:
+    rollout = rows.running()
+    for name in moves:
+        getattr(services, name)(rollout, actor=rollout.author, now=NOW)
+    services.withdraw_bundle(rollout.bundle, actor=make_user(), now=NOW)
+    rollout.refresh_from_db()
+    return rollout
+
+
+def test_no_override_takes_up_a_rollout_whose_bundle_was_withdrawn():
+    rollout, second = withdrawn_after(), make_user()
+
+    with pytest.raises(OrderRefused, match="is withdrawn, not approved"):
+        services.override(
+            rollout, actor=rollout.author, second_person=second, reason="we need it", now=NOW
+        )
+    assert statuses(rollout) == ["halted"]
+
+
+def test_nobody_resumes_a_rollout_whose_bundle_was_withdrawn_meanwhile():
+    rollout = rows.running()
+    services.pause(rollout, actor=rollout.author, now=NOW)
+    type(rollout.bundle).objects.update(status="withdrawn")  # as a race would have it
+
+    with pytest.raises(OrderRefused, match="is withdrawn, not approved"):
+        services.resume(rollout, actor=rollout.author, now=NOW)
+    assert statuses(rollout) == ["paused"]
