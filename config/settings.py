@@ -198,8 +198,8 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["config.wire.AnyTextJSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["config.wire.BoundedJSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "config.pagination.CursorPagination",
     "PAGE_SIZE": 100,
@@ -292,6 +292,7 @@ tick("rollouts.tasks.remind", seconds=6 * SWEEP_SECONDS)
 tick("rollouts.tasks.look_outside", seconds=24 * SWEEP_SECONDS)
 tick("fleet.tasks.heartbeat", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.watch_jobs", seconds=6 * SWEEP_SECONDS)
+tick("fleet.tasks.watch_drains", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.check_holds", seconds=12 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
 

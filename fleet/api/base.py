@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.viewsets import GenericViewSet
 
 MOST_NAMES = 1000  # machines on one page
+FIRST_YEAR, LAST_YEAR = 1970, 2199
 
 
 def suggestion(name: str, accepted: Collection[str]) -> str:
@@ -61,16 +62,23 @@ class StrictModelSerializer(StrictFields, serializers.ModelSerializer):
 
 
 class ZonedDateTimeField(serializers.DateTimeField):
-    """RFC 3339 with a zone; a time without one is nobody's."""
+    """RFC 3339 with a zone; a time without one is nobody's.
+
+    Years in which no machine stood are refused: a week before the first of all days does not exist.
+    """
 
     default_error_messages: ClassVar = {
-        "no_zone": "{value!r} has no zone; write 2026-01-31T12:00:00Z"
+        "no_zone": "{value!r} has no zone; write 2026-01-31T12:00:00Z",
+        "no_such_year": "{value!r} is not in the years from {first} to {last}",
     }
 
     def to_internal_value(self, value: Any) -> datetime:
         if isinstance(value, str) and is_naive(value):
             self.fail("no_zone", value=value)
-        return super().to_internal_value(value)
+        time: datetime = super().to_internal_value(value)
+        if not FIRST_YEAR <= time.year <= LAST_YEAR:
+            self.fail("no_such_year", value=value, first=FIRST_YEAR, last=LAST_YEAR)
+        return time
 
 
 class QueryTimeField(ZonedDateTimeField):

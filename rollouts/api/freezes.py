@@ -17,6 +17,7 @@ from fleet.api.base import (
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
+    ZonedDateTimeField,
     needs,
     person,
 )
@@ -38,8 +39,8 @@ class FreezeSerializer(StrictModelSerializer):
 class NewFreezeSerializer(StrictSerializer):
     """A freeze to set; without sites and pools it holds everywhere."""
 
-    start = serializers.DateTimeField(help_text="RFC 3339 with zone")
-    end = serializers.DateTimeField(help_text="RFC 3339 with zone")
+    start = ZonedDateTimeField(help_text="RFC 3339 with zone")
+    end = ZonedDateTimeField(help_text="RFC 3339 with zone")
     reason = serializers.CharField(max_length=300)
     sites = serializers.ListField(
         child=serializers.CharField(max_length=100), required=False, max_length=1000

@@ -110,6 +110,7 @@ class PreviewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, OfRollout
         text = self.request.query_params.get(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+        if not (is_whole and least <= int(text) <= most):
             raise ValidationError({name: f"{text!r} is not a whole number from {least} to {most}"})
         return int(text)

@@ -1,0 +1,79 @@
+"""Bodies and addresses that nobody means: refused with a reason, never an error of the server."""
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from tests.factories import make_user
+from tests.rollouts import rows
+
+pytestmark = pytest.mark.django_db
+
+DIGITS = "9" * 5000
+FREEZE = {"start": "2026-12-20T00:00:00Z", "end": "2026-12-27T00:00:00Z", "reason": "peak"}
+
+
+@pytest.fixture
+def client() -> APIClient:
+    client = APIClient()
+    client.force_authenticate(make_user(is_superuser=True))
+    return client
+
+
+def refused(response: Any) -> str:
+    assert response.status_code == 400, response.content
+    return str(response.json()["detail"])
+
+
+@pytest.mark.parametrize("levels", [65, 5000])
+def test_a_body_that_is_nested_beyond_all_reason_is_refused(client: APIClient, levels: int):
+    body = "[" * levels + "]" * levels
+
+    response = client.post("/api/v1/changes", body, content_type="application/json")
+
+    assert "nested in each other beyond 64 levels" in refused(response)
+
+
+def test_a_refusal_can_repeat_half_of_a_surrogate_pair(client: APIClient):
+    body = '{"kind": "bmc", "version": "1", "activation": "\\ud800"}'
+
+    response = client.post("/api/v1/images", body, content_type="application/json")
+
+    assert '"\ud800" is not a valid choice' in refused(response)
+
+
+@pytest.mark.parametrize("path", ["machines", f"rollouts/1/previews/{'0' * 64}/machines"])
+def test_a_page_size_of_thousands_of_digits_is_refused(client: APIClient, path: str):
+    rows.draft()
+
+    response = client.get(f"/api/v1/{path}", {"page_size": DIGITS})
+
+    assert "is not a whole number from 1 to 1000" in refused(response)
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("changes", {"until": "0001-01-01T00:00:00Z"}),
+        ("suspects", {"signature": "xid.*", "since": "0001-01-01T00:00:00Z"}),
+        ("changes", {"since": "9999-12-31T23:00:00Z"}),
+    ],
+)
+def test_a_time_at_the_end_of_the_calendar_is_refused(
+    client: APIClient, path: str, query: dict[str, str]
+):
+    assert "is not in the years from 1970 to 2199" in refused(client.get(f"/api/v1/{path}", query))
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("2026-12-27T00:00:00", "has no zone"),
+        ("9999-12-31T23:59:59Z", "is not in the years from 1970 to 2199"),
+    ],
+)
+def test_a_freeze_ends_at_a_time_that_there_is(client: APIClient, end: str, reason: str):
+    response = client.post("/api/v1/freezes", {**FREEZE, "end": end})
+
+    assert reason in refused(response)
