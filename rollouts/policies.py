@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import yaml
 from jsonschema import Draft202012Validator
@@ -155,10 +155,72 @@ def check(document: Document, *, kind: Kind, source: str = "policy") -> None:
     )
     errors = sorted(validator.iter_errors(document), key=lambda error: list(map(str, error.path)))
     reasons = [reason for error in errors for reason in _explain(error, kind=kind)]
+    reasons += _beyond_reach(document)
     if not reasons:
         reasons = list(_contradictions(document, kind=kind))
     if reasons:
         raise PolicyRefused(list(dict.fromkeys(reasons)), source=source)
+
+
+def _beyond_reach(document: Document) -> Iterator[str]:
+    """What fits its type and still cannot be stored, or added to a time.
+
+    A schema says neither of all numbers and texts at once; and what it says of one of them would
+    be forgotten with the next.
+    """
+    for place, key, value in _leaves(document, place=""):
+        if isinstance(value, str) and not _is_storable(value):
+            yield f"{place}: {_shown(value)} holds what no database keeps as text"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if key == "seed":  # no quantity: one of 62 bits is as good as another
+            most, least = 2.0**63, 0.0
+        else:
+            most, least = _limits(key)
+        if not -most <= value <= most:  # NaN is not either
+            yield f"{place}: {_short(value)} is beyond {most:g}, the largest accepted value"
+        elif 0 < value < least:
+            yield f"{place}: {value} is less than a second, {least:.4g}"
+
+
+def _is_storable(text: str) -> bool:
+    return "\x00" not in text and text == text.encode(errors="ignore").decode()
+
+
+#: Units of time by how a field ends, in seconds.
+_UNITS = {"_minutes": 60.0, "_hours": 3600.0, "_days": 86400.0}
+_LONGEST_DAYS = 3660.0  # ten years: no plan looks further, and no sum of such leaves the calendar
+_LARGEST = 1e9
+
+
+def _limits(key: str) -> tuple[float, float]:
+    """Return the largest accepted number of a field and, of a length of time, the least above 0."""
+    for ending, seconds in _UNITS.items():
+        if key.endswith(ending):
+            return _LONGEST_DAYS * _UNITS["_days"] / seconds, 1 / seconds
+    return _LARGEST, 0.0
+
+
+def _leaves(value: Any, *, place: str, key: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield every key and plain value of a document, with its place and the field it is of."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            here = f"{place}.{name}".lstrip(".")
+            yield here, "", name
+            yield from _leaves(item, place=here, key=str(name))
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _leaves(item, place=f"{place}[{position}]", key=key)
+    else:
+        yield place or "the document", key, value
+
+
+def _short(value: float) -> str:
+    return f"a number of {value.bit_length()} bits" if _is_long(value) else repr(value)
+
+
+def _is_long(value: float) -> TypeGuard[int]:
+    return isinstance(value, int) and value.bit_length() > 64
 
 
 def _explain(error: Any, *, kind: Kind) -> Iterator[str]:
@@ -210,6 +272,8 @@ def _wrong(error: Any) -> str:
             return f"{seen} is not below {limit}"
         case "minItems" | "minLength":
             return f"{seen} is empty; accepted: at least {limit}"
+        case "maxItems" | "maxLength":
+            return f"{len(error.instance)} of {seen}; accepted: at most {limit}"
         case "uniqueItems":
             return f"{seen} holds an item twice"
     return error.message

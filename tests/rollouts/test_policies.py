@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -303,3 +304,33 @@ def test_a_plan_s_default_fault_families_are_the_shipped_hard_and_soft_signature
     families = {g.name: set(g.signatures) for g in policy.guardrails if g.metric is Metric.FAULTS}
     assert families == {"faults:hard": by_kind["hard"], "faults:soft": by_kind["soft"]}
     assert {g.required for g in policy.guardrails if g.metric is Metric.FAULTS} == {None}
+
+
+# --- numbers and texts beyond all reach ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"burn_in_hours": 10**400}, "burn_in_hours: a number of 1329 bits is beyond 87840"),
+        ({"drain_timeout_minutes": 1e300}, "drain_timeout_minutes: 1e.300 is beyond 5.2704e.06"),
+        ({"approval_days": 1e12}, "approval_days: 1000000000000.0 is beyond 3660"),
+        ({"max_excess_faults": float("inf")}, "max_excess_faults: inf is beyond 1e.09"),
+        ({"weights": {"faults": 10**400}}, "weights.faults: a number of 1329 bits is beyond 1e.09"),
+        ({"look_minutes": 1e-12}, "look_minutes: 1e-12 is less than a second"),
+        ({"name": "a\x00b"}, "name: .* holds what no database keeps as text"),
+        ({"strata": ["rack", "\ud800"]}, r"strata\[1\]: .* holds what no database keeps as text"),
+        ({"waves": [{"count": 1, "window_hours": 24}] * 101}, "waves: 101 of .* at most 100"),
+    ],
+)
+def test_a_plan_is_refused_by_what_no_clock_and_no_database_can_hold(
+    changes: dict[str, Any], reason: str
+):
+    with pytest.raises(PolicyRefused, match=reason):
+        plan_from({"guardrails": [{"metric": "install"}], **changes})
+
+
+def test_a_seed_may_be_larger_than_any_quantity():
+    plan = plan_from({"guardrails": [{"metric": "install"}], "seed": 2**62 - 1})
+
+    assert plan["seed"] == 2**62 - 1
