@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Model, Q, QuerySet
 
 from fleet.models import Change, ClockJump, FirmwareRecord
 from rollouts.lifecycle import FAILURES, AttemptStatus, Trigger, WaveTrigger
 from rollouts.models import Attempt, Order, Transition
+
+M = TypeVar("M", bound=Model)
 
 #: Rows that one answer lists; the others are counted.
 MOST = 500
@@ -50,19 +53,38 @@ class Answer:
 
 def changed_since(since: datetime, *, until: datetime) -> Answer:
     """Return everything that changed between two times, whoever changed it."""
-    rows = sorted(_rows(since, until), key=lambda row: row.at, reverse=True)
-    return Answer(tuple(rows[:MOST]), max(len(rows) - MOST, 0))
-
-
-def _rows(since: datetime, until: datetime) -> Iterator[Row]:
     between = Q(at__gte=since, at__lt=until)
-    yield from _reported(Change.objects.filter(between).select_related("reported_by"))
-    yield from _ordered(Order.objects.filter(between).select_related("rollout", "actor"))
-    moves = Transition.objects.filter(between, trigger__in=_TELLING)
-    yield from _moved(moves.select_related("rollout", "wave"))
-    yield from _installed(since, until)
-    yield from _read_back(since, until)
-    yield from _set(ClockJump.objects.filter(before__gte=since, before__lt=until))
+    reports, more_reports = _newest(
+        Change.objects.filter(between).select_related("reported_by").order_by("-at", "-pk")
+    )
+    orders, more_orders = _newest(
+        Order.objects.filter(between).select_related("rollout", "actor").order_by("-at", "-pk")
+    )
+    moves, more_moves = _newest(
+        Transition.objects.filter(between, trigger__in=_TELLING)
+        .select_related("rollout", "wave")
+        .order_by("-at", "-pk")
+    )
+    jumps, more_jumps = _newest(
+        ClockJump.objects.filter(before__gte=since, before__lt=until).order_by("-before", "-pk")
+    )
+    found = [
+        *_reported(reports),
+        *_ordered(orders),
+        *_moved(moves),
+        *_installed(since, until),
+        *_read_back(since, until),
+        *_set(jumps),
+    ]
+    rows = sorted(found, key=lambda row: row.at, reverse=True)
+    unread = more_reports + more_orders + more_moves + more_jumps
+    return Answer(tuple(rows[:MOST]), max(len(rows) - MOST, 0) + unread)
+
+
+def _newest(found: QuerySet[M]) -> tuple[list[M], int]:
+    """Read the first rows that one answer may list, and count the others."""
+    rows = list(found[: MOST + 1])
+    return rows[:MOST], found.count() - MOST if len(rows) > MOST else 0
 
 
 def _reported(found: Iterable[Change]) -> Iterator[Row]:
