@@ -1,7 +1,7 @@
 """A spike of faults ranks the changes under way by how well they explain it. Observational."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
@@ -151,11 +151,15 @@ class _UnderWay:
     change: int | None = None
     rollout: int | None = None
 
+    @property
+    def began(self) -> datetime:
+        return min(self.touched.values())
+
     def suspect(self, seen: Suspicion) -> Suspect:
         return Suspect(
             kind=self.kind,
             what=self.what,
-            at=min(self.touched.values()),
+            at=self.began,
             machines=len(self.touched),
             change=self.change,
             rollout=self.rollout,
@@ -163,12 +167,14 @@ class _UnderWay:
         )
 
 
-def _under_way(places: Mapping[int, int], *, since: datetime, now: datetime) -> Iterator[_UnderWay]:
-    found = [*_reported(since, now), *_rollouts(since, now)]
-    for one in found[:MOST]:
-        here = {machine: at for machine, at in one.touched.items() if machine in places}
-        if here:
-            yield _UnderWay(one.kind, one.what, here, one.change, one.rollout)
+def _under_way(places: Mapping[int, int], *, since: datetime, now: datetime) -> list[_UnderWay]:
+    """Return what touched machines of the fleet, the newest first, whoever did it."""
+    found = [
+        replace(one, touched=here)
+        for one in (*_reported(since, now), *_rollouts(since, now))
+        if (here := {pk: at for pk, at in one.touched.items() if pk in places})
+    ]
+    return sorted(found, key=lambda one: one.began, reverse=True)[:MOST]
 
 
 def _reported(since: datetime, now: datetime) -> Iterator[_UnderWay]:

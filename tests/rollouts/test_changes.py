@@ -278,6 +278,22 @@ def test_a_rollout_under_way_is_a_suspect_from_when_each_machine_was_written_to(
 
 
 @pytest.mark.django_db
+def test_many_reported_changes_do_not_hide_a_later_rollout(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rollouts.suspects.MOST", 2)
+    rollout, _, canaries, controls = compared()
+    rollout.attempts.filter(machine__in=canaries).update(
+        status="succeeded", started_at=NOW + 2 * HOUR
+    )
+    for _ in range(3):
+        report(controls[:1])
+
+    suspects = line_up("xid.119", since=NOW, now=NOW + 4 * HOUR).suspects
+
+    assert len(suspects) == 2
+    assert rollout.pk in {suspect.rollout for suspect in suspects}
+
+
+@pytest.mark.django_db
 def test_an_unknown_signature_is_refused_and_an_old_change_is_no_suspect():
     machines = make_machines(4)
     report(machines[:2], at=NOW - timedelta(days=8))
