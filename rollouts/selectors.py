@@ -12,6 +12,7 @@ from django.db.models import (
     Max,
     Min,
     OuterRef,
+    Prefetch,
     Q,
     QuerySet,
     Subquery,
@@ -549,7 +550,9 @@ def standing_reminders(*, limit: int = 20) -> list[Reminder]:
         rollout=OuterRef("rollout"), subject=OuterRef("subject"), pk__gt=OuterRef("pk")
     )
     newest = Reminder.objects.filter(~Exists(later)).exclude(rollout__status__in=ENDED)
-    rows = newest.select_related("rollout").order_by("-pk")[: 5 * limit]
+    waves = Prefetch("rollout__waves", Wave.objects.only("rollout", "number", "status"))
+    found = newest.select_related("rollout").prefetch_related(waves)
+    rows = found.order_by("-pk")[: 5 * limit]
     return [reminder for reminder in rows if _still_stands(reminder)][:limit]
 
 
@@ -558,8 +561,8 @@ def _still_stands(reminder: Reminder) -> bool:
     if reminder.subject == "rollout":
         return bool(rollout.status == reminder.status)
     number = int(reminder.subject.removeprefix("wave "))
-    is_open = rollout.waves.filter(number=number, status=reminder.status).exists()
-    return rollout.status == Status.RUNNING and is_open
+    standing = {wave.number: wave.status for wave in rollout.waves.all()}
+    return rollout.status == Status.RUNNING and standing.get(number) == reminder.status
 
 
 def settles_at(wave: Wave) -> datetime | None:
@@ -587,6 +590,11 @@ def last_attempts(rollout: Rollout, *, names: Iterable[str]) -> dict[str, Attemp
     rows = rollout.attempts.filter(machine__name__in=set(names)).order_by("number")
     found = rows.select_related("machine", "block__wave")
     return {attempt.machine.name: attempt for attempt in found}
+
+
+def left_alone(rollout: Rollout) -> QuerySet[Assignment, Any]:
+    """Return the keys of the machines that a person has excluded from the rollout."""
+    return rollout.assignments.filter(exclusion__isnull=False).values("machine")
 
 
 def kinds_of(rollout: Rollout) -> set[str]:

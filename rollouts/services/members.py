@@ -41,7 +41,13 @@ def retry(
     if not machines:
         reasons.append("name at least one machine to try again")
     last = selectors.last_attempts(rollout, names=machines)
-    reasons += _bounded(_against_retry(name, last.get(name)) for name in dict.fromkeys(machines))
+    excluded = set(selectors.left_alone(rollout).values_list("machine_name", flat=True))
+    reasons += _bounded(
+        f"{name} is excluded from this rollout"
+        if name in excluded
+        else _against_retry(name, last.get(name))
+        for name in dict.fromkeys(machines)
+    )
     if reasons:
         raise OrderRefused(reasons)
     most = rollout.plan.get("max_attempts", 1)
@@ -71,10 +77,6 @@ def _against_retry(name: str, attempt: Attempt | None) -> str | None:
         return f"{name} is {machine.state}; it has to be back in service first"
     if not machine.may_take_work:
         return f"{name} is cordoned; it may not take work"
-    if Assignment.objects.filter(
-        rollout=attempt.rollout_id, machine=machine, exclusion__isnull=False
-    ).exists():
-        return f"{name} is excluded from this rollout"
     return None
 
 

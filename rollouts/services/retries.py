@@ -1,11 +1,12 @@
 """Try a failed machine again by itself, where the plan allows more than one attempt."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from fleet.lifecycle import State
+from rollouts import selectors
 from rollouts.lifecycle import FAILURES, AttemptStatus, Status
 from rollouts.models import Attempt, Rollout
 from rollouts.services.records import lock, minutes_of
@@ -27,25 +28,23 @@ def retry_due(rollout: Rollout, *, now: datetime) -> int:
     if most <= 1:
         return 0
     rollout = lock(rollout, Status.RUNNING)
-    newest: dict[int, Attempt] = {}
-    for attempt in rollout.attempts.select_related("block__wave", "machine").order_by("number"):
-        newest[attempt.machine_id] = attempt
-    return queue_again(_due(newest.values(), rollout, most=most, now=now), cause=None, now=now)
+    return queue_again(_due(rollout, most=most, now=now), cause=None, now=now)
 
 
-def _due(newest: Iterable[Attempt], rollout: Rollout, *, most: int, now: datetime) -> list[Attempt]:
-    excluded = set(
-        rollout.assignments.filter(exclusion__isnull=False).values_list("machine_id", flat=True)
-    )
+def _due(rollout: Rollout, *, most: int, now: datetime) -> list[Attempt]:
+    later = rollout.attempts.filter(machine=OuterRef("machine"), number__gt=OuterRef("number"))
+    failed = rollout.attempts.filter(
+        ~Exists(later),
+        status__in=RETRIED,
+        number__lt=most,
+        epoch=rollout.epoch,
+        machine__state=State.IN_SERVICE,
+        finished_at__isnull=False,
+    ).exclude(machine__in=selectors.left_alone(rollout))
     return [
         attempt
-        for attempt in newest
-        if attempt.status in RETRIED
-        and attempt.number < most
-        and attempt.epoch == rollout.epoch
-        and attempt.machine_id not in excluded
-        and attempt.machine.state == State.IN_SERVICE
-        and attempt.finished_at is not None
+        for attempt in failed.select_related("block__wave").order_by("number", "pk")
+        if attempt.finished_at is not None
         and attempt.finished_at + wait_before(rollout, attempt.number) <= now
     ]
 
