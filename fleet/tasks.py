@@ -59,6 +59,23 @@ def watch_jobs() -> None:
 
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def watch_drains() -> None:
+    """Take over which machines others have drained. Safe to repeat: the newest list stands.
+
+    A scheduler that does not answer changes nothing: what was drained is taken to be so still.
+    """
+    listing = adapters.drain_listing()
+    if listing is None:
+        return
+    try:
+        drains = listing.foreign_drains(now=clock.now())
+    except (OSError, AdapterFailed) as error:
+        logger.warning("the scheduler did not list its drains: %s", type(error).__name__)
+        return
+    services.record_foreign_drains(drains, now=clock.now())
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
 def check_holds() -> None:
     """Let a BMC's telemetry count again once it shows what it showed before its update.
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 
 from fleet.adapters import (
+    ForeignDrain,
     Occupancy,
     Phase,
     Progress,
@@ -217,6 +218,8 @@ class VirtualScheduler:
 
     def drain(self, machine: str, *, reason: str, now: datetime) -> Occupancy:
         seen = virtual(machine)
+        if held := seen.foreign_drain:
+            return Occupancy(is_idle=False, drained_by=f"{held['owner']}: {held['reason']}")
         if reason not in seen.drains:
             with transaction.atomic():
                 found = VirtualMachine.objects.select_for_update().get(pk=seen.pk)
@@ -240,6 +243,18 @@ class VirtualScheduler:
     def jobs(self, *, now: datetime) -> Sequence[RunningJob] | None:
         fleet = VirtualFleet.objects.first()
         return None if fleet is None else jobs.listed(fleet, model_of(fleet), now=now)
+
+    def foreign_drains(self, *, now: datetime) -> Sequence[ForeignDrain]:
+        held = VirtualMachine.objects.exclude(foreign_drain={}).select_related("machine")
+        return [
+            ForeignDrain(
+                machine=one.machine.scheduler_node or one.machine.name,
+                owner=one.foreign_drain["owner"],
+                reason=one.foreign_drain["reason"],
+                since=datetime.fromisoformat(one.foreign_drain["since"]),
+            )
+            for one in held.order_by("index")
+        ]
 
     def keep_apart(
         self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime
@@ -267,6 +282,12 @@ class VirtualScheduler:
         minute = int((now - machine.fleet.origin).total_seconds() // 60)
         rng = stream(machine.fleet.seed, Purpose.DRAIN, machine.index, minute)
         return timedelta(minutes=parameters.drain_minutes * rng.uniform(0.5, 1.5))
+
+
+def drain_as(owner: str, machine: str, *, reason: str, now: datetime) -> None:
+    """Drain a machine as somebody who is not the product; without a reason, lift that drain."""
+    held = {"owner": owner, "reason": reason, "since": now.isoformat()} if reason else {}
+    VirtualMachine.objects.filter(machine__name=machine).update(foreign_drain=held)
 
 
 class VirtualCollector:

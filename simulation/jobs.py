@@ -76,7 +76,7 @@ def _free(fleet: VirtualFleet, model: FleetModel, *, now: datetime) -> dict[str,
     running = fleet.jobs.filter(started_at__lte=now, ends_at__gt=now)
     taken = {index for job in running for index in job.machines}
     free: dict[str, Groups] = defaultdict(lambda: defaultdict(list))
-    rows = fleet.machines.filter(machine__may_take_work=True).order_by("index")
+    rows = fleet.machines.filter(machine__may_take_work=True, foreign_drain={}).order_by("index")
     for index, drains, features in rows.values_list("index", "drains", "features"):
         if index not in taken and not drains:
             group = tuple(sorted(features.items()))

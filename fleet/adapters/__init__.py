@@ -108,12 +108,26 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What runs on a machine that is being drained, and until when by the scheduler's forecast."""
+    """What runs on a machine that is being drained, and until when by the scheduler's forecast.
+
+    `drained_by` says who else has drained it and why; such a machine is left alone.
+    """
 
     is_idle: bool
     job: str = ""
     owner: str = ""
     until: datetime | None = None
+    drained_by: str = ""
+
+
+@dataclass(frozen=True)
+class ForeignDrain:
+    """A machine that somebody else drained at the scheduler: by its node's name, whose, and why."""
+
+    machine: str
+    owner: str = ""
+    reason: str = ""
+    since: datetime | None = None
 
 
 class Installer(Protocol):
@@ -137,7 +151,11 @@ class Installer(Protocol):
 
 
 class Scheduler(Protocol):
-    """Keeps work away from a machine, under our own reason; never lifts another's."""
+    """Keeps work away from a machine, under our own reason; never lifts another's.
+
+    Where a second drain would take the place of the first, as Slurm's does, `drain` leaves a
+    machine alone that somebody else has drained, and says `drained_by`.
+    """
 
     def drain(self, machine: str, *, reason: str, now: datetime) -> Occupancy: ...
 
@@ -161,6 +179,12 @@ class JobPlacement(Protocol):
         ...
 
 
+class DrainListing(Protocol):
+    """What some schedulers can besides: list every drain that was not set through `drain`."""
+
+    def foreign_drains(self, *, now: datetime) -> Sequence[ForeignDrain]: ...
+
+
 class Collector(Protocol):
     """Fetches what machines report over an interval."""
 
@@ -181,6 +205,12 @@ def job_placement() -> JobPlacement | None:
     """Return the scheduler as one that keeps jobs apart; None where it cannot."""
     found = scheduler()
     return cast(JobPlacement, found) if hasattr(found, "keep_apart") else None
+
+
+def drain_listing() -> DrainListing | None:
+    """Return the scheduler as one that lists the drains of others; None where it cannot."""
+    found = scheduler()
+    return cast(DrainListing, found) if hasattr(found, "foreign_drains") else None
 
 
 def collector() -> Collector:

@@ -2,6 +2,7 @@
 
 from fleet.services.changes import record_change, relocate
 from fleet.services.clocks import adopt_wall, look_at_wall, record_jump
+from fleet.services.drains import AT_SCHEDULER, record_foreign_drains
 from fleet.services.firmware import (
     approve_bundle,
     bundle_digest,
@@ -21,6 +22,7 @@ from fleet.services.summaries import summarise
 from fleet.services.telemetry import BatchResult, Refusal, record
 
 __all__ = [
+    "AT_SCHEDULER",
     "BMC",
     "BatchResult",
     "ImportResult",
@@ -38,6 +40,7 @@ __all__ = [
     "move_machine",
     "record",
     "record_change",
+    "record_foreign_drains",
     "record_jobs",
     "record_jump",
     "record_readings",

@@ -11,6 +11,8 @@ from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
 from fleet.bulk import insert_filled
 from fleet.errors import IllegalTransition, StaleMachine
+from fleet.lifecycle import State
+from fleet.models import Cordon
 from rollouts import headroom
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import WAITING, AttemptStatus, Status
@@ -156,8 +158,10 @@ def _start_some(block: Block, *, now: datetime) -> int:
 def _not_yet(block: Block, *, now: datetime) -> Q:
     """Defer who waits where no window is open, and return who may not start for now.
 
-    Besides them those whose forecast, of a job's end, has not come.
+    Besides them those whose forecast, of a job's end, has not come, and those whose machine
+    somebody else has drained.
     """
+    _defer_drained(block, now=now)
     shut = Q(forecast_at__gt=now)
     patience = minutes_of(block.wave.rollout, "drain_timeout_minutes")
     for place, gate in headroom.closed_places(block, now=now).items():
@@ -174,6 +178,21 @@ def _not_yet(block: Block, *, now: datetime) -> Q:
             waiting.filter(deadline_at__lt=until).update(deadline_at=until)
         sooner.update(forecast_at=gate.opens_at, detail=gate.reason[:300])
     return shut
+
+
+def _defer_drained(block: Block, *, now: datetime) -> None:
+    """Defer who waits for a machine that others have drained at the scheduler, in their words."""
+    waiting = Attempt.objects.filter(block=block, status=AttemptStatus.QUEUED)
+    drained = Cordon.objects.filter(
+        owner__startswith=fleet.AT_SCHEDULER,
+        lifted_at=None,
+        machine__in=waiting.values("machine"),
+    )
+    for cordon in drained.order_by("machine"):
+        whose = cordon.owner.removeprefix(fleet.AT_SCHEDULER)
+        detail = f"drained at the scheduler by {whose}: {cordon.reason}"
+        own = waiting.filter(machine=cordon.machine_id)
+        move_attempts(own, AttemptStatus.DEFERRED, now=now, detail=detail)
 
 
 def _first_groups(picked: list[Attempt]) -> list[list[Attempt]]:
@@ -238,9 +257,18 @@ def _give_up_waiting(block: Block, *, now: datetime) -> None:
             attempt,
             AttemptStatus.CALLED_OFF,
             now=now,
-            detail=f"machine was {attempt.machine.state} until the deadline",
+            detail=_unavailable(attempt),
             finished_at=now,
         )
+
+
+def _unavailable(attempt: Attempt) -> str:
+    """Say what kept a machine until the deadline: its state, or whose cordon."""
+    machine = attempt.machine
+    cordon = machine.cordons.filter(lifted_at=None).order_by("since", "pk").first()
+    if machine.state == State.IN_SERVICE and cordon is not None:
+        return f"machine was cordoned by {cordon.owner} until the deadline: {cordon.reason}"[:300]
+    return f"machine was {machine.state} until the deadline"
 
 
 def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:

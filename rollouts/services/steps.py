@@ -54,6 +54,8 @@ def drain(attempt: Attempt, now: datetime) -> bool:
     if not _may_write(attempt, attempt.rollout):
         return return_untouched(attempt, now, detail=f"the rollout was {attempt.rollout.status}")
     occupancy = doors.drain(attempt, now=now)
+    if occupancy.drained_by:
+        return _leave_to_its_owner(attempt, occupancy, now)
     if not occupancy.is_idle:
         return _wait_for_work(attempt, occupancy, now)
     if attempt.drained_at is None:
@@ -85,6 +87,13 @@ def _wait_for_window(attempt: Attempt, gate: planning.Gate, now: datetime) -> bo
         forecast = {"due": gate.opens_at, "forecast_at": gate.opens_at}
         return wait(attempt, now, detail=gate.reason[:300], **forecast)
     return return_untouched(attempt, now, detail=gate.reason, not_before=gate.opens_at)
+
+
+def _leave_to_its_owner(attempt: Attempt, occupancy: Occupancy, now: datetime) -> bool:
+    """Give back a machine that somebody else drained; their drain stays, and it is asked later."""
+    again = now + minutes_of(attempt.rollout, "drain_timeout_minutes")
+    detail = f"drained at the scheduler by {occupancy.drained_by}"
+    return return_untouched(attempt, now, detail=detail, not_before=again)
 
 
 def _wait_for_work(attempt: Attempt, occupancy: Occupancy, now: datetime) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from fleet.adapters import (
+    ForeignDrain,
     Occupancy,
     Phase,
     Progress,
@@ -44,6 +45,7 @@ class FakeFleet:
         self.witnesses: tuple[str, ...] = ("bmc",)
         self.work: dict[str, Occupancy] = {}  # what runs on a machine until the test ends it
         self.shown: dict[str, Snapshot] = {}  # what a BMC shows of itself
+        self.foreign: dict[str, ForeignDrain] = {}  # what others drained at the scheduler
 
     def of(self, machine: str) -> str:
         return self.behaviour.get(machine, "ok")
@@ -120,6 +122,8 @@ class FakeFleet:
     # --- scheduler
 
     def drain(self, machine: str, *, reason: str, now: datetime) -> Occupancy:
+        if held := self.foreign.get(machine):
+            return Occupancy(is_idle=False, drained_by=f"{held.owner}: {held.reason}")
         self.drained.add(machine)
         if self.of(machine) == "busy":
             return Occupancy(is_idle=False, job="endless")
@@ -128,6 +132,9 @@ class FakeFleet:
 
     def release(self, machine: str, *, reason: str, now: datetime) -> None:
         self.drained.discard(machine)
+
+    def foreign_drains(self, *, now: datetime) -> Sequence[ForeignDrain]:
+        return list(self.foreign.values())
 
     def keep_apart(
         self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime

@@ -9,7 +9,7 @@ from fleet import tasks as fleet_tasks
 from fleet.lifecycle import Trigger
 from fleet.models import Job, Machine
 from simulation import jobs
-from simulation.adapters import VirtualCollector, VirtualScheduler, model_of
+from simulation.adapters import VirtualCollector, VirtualScheduler, drain_as, model_of
 from simulation.models import VirtualFleet, VirtualJob
 from simulation.parameters import JobMix
 from tests.simulation.fleets import ORIGIN, make_fleet
@@ -174,3 +174,25 @@ def test_machines_of_a_synchronous_job_report_the_throughput_of_its_slowest():
             seen.setdefault(report.fields["job"], set()).add(report.fields["throughput"])
     assert len(seen) > 3
     assert {len(values) for values in seen.values()} == {1}
+
+
+def test_what_somebody_else_drained_gets_no_job_and_is_not_given_back_with_ours():
+    fleet = busy_fleet()
+    scheduler = VirtualScheduler()
+    names = [machine.name for machine in model_of(fleet).machines[:4]]
+    scheduler.drain(names[0], reason="rollout:1", now=ORIGIN)
+    for name in names:
+        drain_as("alice", name, reason="bad fan", now=ORIGIN)
+
+    answer = scheduler.drain(names[0], reason="rollout:1", now=ORIGIN)
+    scheduler.release(names[0], reason="rollout:1", now=ORIGIN)
+    place(fleet)
+
+    assert (answer.is_idle, answer.drained_by) == (False, "alice: bad fan")
+    assert not set(range(4)) & set(occupied(ORIGIN))
+    assert [drain.machine for drain in scheduler.foreign_drains(now=ORIGIN)] == names
+
+    drain_as("alice", names[0], reason="", now=ORIGIN)
+
+    assert scheduler.drain(names[0], reason="rollout:1", now=ORIGIN).is_idle
+    assert len(scheduler.foreign_drains(now=ORIGIN)) == 3
