@@ -38,6 +38,16 @@ class Machine(models.Model):
     """The operator's slot, by name; what sits in it are claims."""
 
     State: ClassVar = lifecycle.State
+    #: The fields that say where a machine is.
+    PLACES: ClassVar = (
+        "site",
+        "pool",
+        "rack",
+        "chassis",
+        "power_domain",
+        "nvlink_domain",
+        "leaf",
+    )
 
     name = models.CharField(max_length=200, unique=True)
     platform = models.ForeignKey(Platform, on_delete=models.PROTECT, related_name="machines")

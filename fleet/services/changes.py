@@ -14,16 +14,7 @@ from fleet.errors import BatchConflict, ChangeRefused
 from fleet.models import Change, ChangedMachine, Machine
 
 #: Fields of a machine that say where it is; what they were matters to old evidence.
-PLACE = (
-    "site",
-    "pool",
-    "rack",
-    "chassis",
-    "power_domain",
-    "nvlink_domain",
-    "leaf",
-    "labels",
-)
+PLACE = (*Machine.PLACES, "labels")
 #: Names of unknown machines that a refusal lists.
 _MOST_NAMED = 20
 

@@ -18,13 +18,7 @@ from fleet.services.lifecycle import state_fields
 
 TEXT_COLUMNS = (
     "serial",
-    "site",
-    "pool",
-    "rack",
-    "chassis",
-    "power_domain",
-    "nvlink_domain",
-    "leaf",
+    *Machine.PLACES,
     "job",
     "workload",
     "scheduler_node",
