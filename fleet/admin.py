@@ -233,17 +233,7 @@ class MachineAdmin(ConfigAdmin):
         ),
         (
             "Place",
-            {
-                "fields": (
-                    "site",
-                    "pool",
-                    "rack",
-                    "chassis",
-                    "power_domain",
-                    "nvlink_domain",
-                    "leaf",
-                )
-            },
+            {"fields": Machine.PLACES},
         ),
         ("Work", {"fields": ("job", "workload", "scheduler_node")}),
         ("Management", {"fields": ("bmc_address", "credential")}),
