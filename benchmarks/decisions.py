@@ -145,7 +145,7 @@ class Form:
         return self.engine_resamples if cell.policy == "engine" else self.resamples
 
 
-SHORT = Form(whole=5, peers=40, resamples=999, engine_resamples=1_999)
+SHORT = Form(whole=5, peers=100, resamples=999, engine_resamples=1_999)
 FULL = Form(whole=5, peers=100, resamples=999, engine_resamples=1_999)
 
 
