@@ -339,8 +339,17 @@ class FirmwareBundleAdmin(ConfigAdmin):
     search_fields = ("name", "version")
     autocomplete_fields = ("platforms",)
     inlines = (BundleImageInline,)
-    readonly_fields = ("status", "digest", "author", "approver", "created_at", "approved_at")
-    actions = ("approve",)
+    readonly_fields = (
+        "status",
+        "digest",
+        "author",
+        "approver",
+        "created_at",
+        "approved_at",
+        "withdrawer",
+        "withdrawn_at",
+    )
+    actions: tuple[str, ...] = ("approve",)
 
     def has_change_permission(
         self, request: HttpRequest, obj: FirmwareBundle | None = None

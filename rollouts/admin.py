@@ -3,18 +3,22 @@
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
+from unfold.forms import ActionForm
 
 from fleet import clock
-from fleet.admin import RecordAdmin, RecordInline
+from fleet.admin import FirmwareBundleAdmin, RecordAdmin, RecordInline
+from fleet.errors import FleetError
 from fleet.hints import hint
+from fleet.models import FirmwareBundle
 from rollouts import roles, services, tasks
+from rollouts.errors import RolloutError
 from rollouts.models import (
     Action,
     Assignment,
@@ -37,6 +41,54 @@ from rollouts.models import (
     Transition,
     Wave,
 )
+
+admin.site.unregister(FirmwareBundle)
+
+
+class ReasonedActionForm(ActionForm):
+    """An action that may say why."""
+
+    reason = forms.CharField(
+        label="",
+        required=False,
+        max_length=2000,
+        widget=forms.TextInput(
+            {
+                "placeholder": "Reason (to withdraw)",
+                "aria-label": "Reason",
+                "class": "bg-white px-2 py-1 rounded-default text-base-700",
+            }
+        ),
+    )
+
+
+@admin.register(FirmwareBundle)
+class BundleAdmin(FirmwareBundleAdmin):
+    """Bundles as the fleet shows them, and the one thing about them that concerns rollouts."""
+
+    action_form = ReasonedActionForm
+    actions = (*FirmwareBundleAdmin.actions, "withdraw")
+
+    def has_withdraw_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("fleet.change_firmwarebundle"))
+
+    @admin.action(
+        description="Withdraw the selected bundles, which halts their rollouts",
+        permissions=("withdraw",),
+    )
+    def withdraw(self, request: HttpRequest, queryset: QuerySet[FirmwareBundle]) -> None:
+        actor = get_object_or_404(User, username=request.user.get_username())
+        reason, now = request.POST.get("reason", "").strip(), clock.now()
+        for bundle in queryset:
+            try:
+                given = services.withdraw_bundle(bundle, actor=actor, now=now, reason=reason)
+            except (FleetError, RolloutError) as error:
+                self.message_user(request, f"{bundle}: {error}", messages.ERROR)
+                continue
+            for order in given:
+                hint(tasks.evaluate, order.rollout_id)
+            stopped = ", ".join(f"{order.rollout} ({order.kind})" for order in given) or "none"
+            self.message_user(request, f"{bundle} is withdrawn; rollouts stopped: {stopped}")
 
 
 @admin.register(Policy)

@@ -181,6 +181,7 @@ def test_a_bundle_drafted_in_the_admin_has_its_author_and_is_a_draft(root: Clien
         "status": "approved",
         "known_issues": "[]",
         "required_pairs": "{}",
+        "on_partial": "quarantine",
         "places-TOTAL_FORMS": 1,
         "places-INITIAL_FORMS": 0,
         "places-0-image": image.pk,
@@ -208,6 +209,46 @@ def test_a_bulk_approval_obeys_the_rule_of_two_people():
 
     assert (before, bundle.status) == ("draft", "approved")
     assert str(author) in page.content.decode()
+
+
+def test_a_bundle_is_withdrawn_in_the_admin_with_a_reason_and_its_rollouts_stop():
+    rollout = rows.running()
+    approver = make_user(is_staff=True)
+    approver.groups.set([Group.objects.get(name="approver")])
+    form = {"action": "withdraw", "_selected_action": [rollout.bundle_id], "reason": "bricks"}
+
+    page = client_of(approver).post(address(FirmwareBundle, "changelist"), form, follow=True)
+
+    rollout.refresh_from_db()
+    halt = rollout.orders.get(kind="halt")
+    assert (rollout.status, rollout.bundle.status) == ("halted", "withdrawn")
+    assert (halt.actor, halt.reason) == (approver, "bricks")
+    assert f"{rollout} (halt)" in page.content.decode()
+
+
+def test_withdrawing_in_the_admin_needs_the_right_that_the_api_asks():
+    bundle = make_bundle()
+    operator = make_user(is_staff=True)
+    operator.groups.set([Group.objects.get(name="operator")])
+
+    client_of(operator).post(
+        address(FirmwareBundle, "changelist"),
+        {"action": "withdraw", "_selected_action": [bundle.pk], "reason": "bricks"},
+    )
+
+    bundle.refresh_from_db()
+    assert bundle.status == "approved"
+
+
+def test_a_draft_bundle_is_not_withdrawn_and_the_admin_says_why(root: Client):
+    bundle = make_bundle(is_approved=False)
+    form = {"action": "withdraw", "_selected_action": [bundle.pk]}
+
+    page = root.post(address(FirmwareBundle, "changelist"), form, follow=True)
+
+    bundle.refresh_from_db()
+    assert bundle.status == "draft"
+    assert "only one that is approved can become withdrawn" in page.content.decode()
 
 
 def test_an_editor_of_accounts_cannot_hand_out_rights():
