@@ -1,14 +1,14 @@
 """`manage.py import_firmware`: take a recorded version history into the product's own."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from fleet import clock, services
 from fleet.errors import ImportRefused, RegistrationRefused
 from fleet.imports import read_history
+from fleet.management.explained import ExplainedCommand
 
 EPILOG = """\
 A folder holds version_history.csv (machine, component, version, valid_from, valid_to and, if
@@ -24,19 +24,11 @@ exit status: 0 taken in, 1 refused (each reason names file, line, column and val
 """
 
 
-class Command(BaseCommand):
+class Command(ExplainedCommand):
     """Reads files, appends records, prints how many were new."""
 
     help = "Import a recorded firmware version history from CSV or JSON."
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        return super().create_parser(
-            prog_name,
-            subcommand,
-            epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **kwargs,
-        )
+    epilog = EPILOG
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="FOLDER|FILE")

@@ -1,13 +1,13 @@
 """`manage.py backtest`: judge a recorded case."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from fleet.management.explained import ExplainedCommand
 from rollouts import backtest, backtest_report
 from rollouts.analysis.errors import AnalysisError
 from rollouts.analysis.verdicts import DecisionKind
@@ -36,24 +36,16 @@ examples:
 """
 
 
-class Command(BaseCommand):
+class Command(ExplainedCommand):
     """Reads a folder, replays it, prints the verdict of every look."""
 
     help = (
         "Judge a recorded case: replay a folder of CSV files through the judge of live rollouts "
         "and print what it would have decided at every look."
     )
+    epilog = EPILOG
     requires_system_checks = ()
     requires_migrations_checks = False
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        return super().create_parser(
-            prog_name,
-            subcommand,
-            epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **kwargs,
-        )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the case")

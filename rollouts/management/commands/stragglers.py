@@ -1,6 +1,5 @@
 """`manage.py stragglers`: which machine of a synchronous job is slow, and since when."""
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -9,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from fleet import clock
+from fleet.management.explained import ExplainedCommand
 from rollouts import selectors
 from rollouts.analysis.errors import AnalysisError
 from rollouts.analysis.stragglers import Shift, shifts
@@ -33,21 +33,13 @@ examples:
 """
 
 
-class Command(BaseCommand):
+class Command(ExplainedCommand):
     """Reads a file, prints the largest change of pace of each worker."""
 
     help = "Find the slow machine of a synchronous job, from a CSV file or from what it reported."
+    epilog = EPILOG
     requires_system_checks = ()
     requires_migrations_checks = False
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        return super().create_parser(
-            prog_name,
-            subcommand,
-            epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **kwargs,
-        )
 
     def add_arguments(self, parser: CommandParser) -> None:
         source = parser.add_mutually_exclusive_group(required=True)
