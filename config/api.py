@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -24,6 +24,11 @@ CONTENT_TYPE = "application/problem+json"
 #: What a database that is gone, restarts or is locked makes Django raise.
 DATABASE_AWAY = (OperationalError, InterfaceError)
 RETRY_AFTER_SECONDS = 5
+
+
+class Taken(Exception):
+    """Of two people who wrote the same at once this one came second; nothing was done."""
+
 
 #: Of an error's class and its bases the nearest one listed decides; codes never change.
 PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
@@ -56,12 +61,14 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.PolicyRefused: (HTTPStatus.BAD_REQUEST, "policy_refused"),
     rollouts.errors.CaseRefused: (HTTPStatus.BAD_REQUEST, "case_refused"),
     rollouts.analysis.errors.AnalysisError: (HTTPStatus.BAD_REQUEST, "not_judgeable"),
+    Taken: (HTTPStatus.CONFLICT, "taken"),
     RequestDataTooBig: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large"),
 }
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """Answer a problem document, or None for an error that nobody foresaw."""
+    error = foreseen(error)
     if found := known_problem(error):
         status, code = found
         reasons = [{"reason": reason} for reason in getattr(error, "reasons", ())]
@@ -74,6 +81,20 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         response.data = framework_problem(error, status=HTTPStatus(response.status_code))
         response.content_type = CONTENT_TYPE
     return response
+
+
+def foreseen(error: Exception) -> Exception:
+    """Tell a unique constraint's refusal in words; every other error stays what it is.
+
+    What is unique is asked before it is written, so only somebody who writes the same at the same
+    moment gets here. Another broken constraint is a bug and stays one.
+    """
+    cause = error.__cause__ if isinstance(error, IntegrityError) else None
+    if getattr(cause, "sqlstate", "") == "23505" or "UNIQUE" in getattr(
+        cause, "sqlite_errorname", ""
+    ):
+        return Taken("somebody else wrote the same at the same moment; nothing was done, ask again")
+    return error
 
 
 def _database_away() -> Response:

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from config.api import DATABASE_AWAY, RETRY_AFTER_SECONDS, known_problem
+from config.api import DATABASE_AWAY, RETRY_AFTER_SECONDS, foreseen, known_problem
 
 # The admin theme needs Alpine's evaluator and inline styles; scripts come from
 # this host's files only, so a page cannot be made to run text that it shows.
@@ -53,6 +53,7 @@ class DomainProblems:
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
                 headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
+        error = foreseen(error)
         known = known_problem(error)
         if known is None:
             return None

@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 from rest_framework.test import APIClient
+from rest_framework.validators import UniqueValidator
 
-from tests.factories import make_user
+from config.api import foreseen
+from rollouts.models import Rollout
+from tests.factories import NOW, make_user
 from tests.rollouts import rows
 
 pytestmark = pytest.mark.django_db
@@ -77,3 +81,32 @@ def test_a_freeze_ends_at_a_time_that_there_is(client: APIClient, end: str, reas
     response = client.post("/api/v1/freezes", {**FREEZE, "end": end})
 
     assert reason in refused(response)
+
+
+# --- two people at the same moment ---------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it looks to whoever asks right before somebody else writes."""
+    monkeypatch.setattr(UniqueValidator, "__call__", lambda *args: None)
+
+
+def test_of_two_drafts_of_one_name_at_the_same_moment_the_second_is_a_conflict(
+    client: APIClient, nobody_has_the_name: None
+):
+    first = rows.draft()
+    body = {"name": first.name, "bundle": first.bundle_id, "selector": first.selector}
+
+    response = client.post("/api/v1/rollouts", body)
+
+    assert (response.status_code, response.json()["code"]) == (409, "taken")
+    assert "nothing was done, ask again" in response.json()["detail"]
+    assert Rollout.objects.count() == 1
+
+
+def test_a_constraint_that_is_broken_by_a_bug_stays_an_error():
+    with pytest.raises(IntegrityError) as caught, transaction.atomic():
+        Rollout.objects.create(name="no author", plan={}, created_at=NOW)
+
+    assert foreseen(caught.value) is caught.value
