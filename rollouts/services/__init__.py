@@ -19,8 +19,8 @@ from rollouts.services.orders import (
     start,
     triage,
 )
-from rollouts.services.plans import create_draft, save_policy, submit
-from rollouts.services.previews import preview
+from rollouts.services.plans import create_draft, draft_of, save_policy, submit
+from rollouts.services.previews import glance, preview
 from rollouts.services.stops import STOPPED, halt_all, supersede, withdraw_bundle
 
 __all__ = [
@@ -32,10 +32,12 @@ __all__ = [
     "clear",
     "create_draft",
     "deny",
+    "draft_of",
     "exclude",
     "expire_approvals",
     "extend",
     "freeze_refusals",
+    "glance",
     "halt",
     "halt_all",
     "lift_freeze",

@@ -67,6 +67,8 @@ def drawn_as_of(rollout: Rollout, *, now: datetime) -> datetime:
 
     So that a fault between preview and submission does not change the digest.
     """
+    if rollout.pk is None:
+        return now  # a draft that nobody wrote down has no previews
     last = rollout.previews.order_by("-drawn_as_of").first()
     return last.drawn_as_of if last and now - last.drawn_as_of < SAME_DRAW else now
 
@@ -74,7 +76,11 @@ def drawn_as_of(rollout: Rollout, *, now: datetime) -> datetime:
 def draw(
     rollout: Rollout, population: Population, *, policy: Policy, as_of: datetime
 ) -> planning.Assignments:
-    """Draw the one random order of the rollout from its own seed: same draft, same order."""
+    """Draw the one random order of the rollout from its own seed: same draft, same order.
+
+    Salted with the rollout's name, which is given once and never changes: so a draft is drawn
+    before it is written down as it is drawn afterwards.
+    """
     keys = policy.strata or planning.DEFAULT_STRATA
     units = units_of(
         population,
@@ -90,7 +96,7 @@ def draw(
         units,
         sizes=planning.wave_sizes(len(units), specs, hold_back=policy.hold_back),
         seed=rollout.seed,
-        salt=f"rollout {rollout.pk}",
+        salt=f"rollout {rollout.name}",
         strata=keys,
     )
 

@@ -35,6 +35,42 @@ def create_draft(
 ) -> Rollout:
     """Write a plan down; nothing is drawn or frozen before it is submitted.
 
+    Raises
+    ------
+    PolicyRefused
+        If the document breaks the schema; every breach is listed.
+    SelectorError
+        If the selector is empty, malformed, or names what does not exist.
+    """
+    draft = draft_of(
+        name=name,
+        bundle=bundle,
+        selector=selector,
+        document=document,
+        author=author,
+        now=now,
+        seed=seed,
+        mode=mode,
+        policy=policy,
+    )
+    draft.save(force_insert=True)
+    return draft
+
+
+def draft_of(
+    *,
+    name: str,
+    bundle: FirmwareBundle,
+    selector: str,
+    document: Mapping[str, Any],
+    author: User | None,
+    now: datetime,
+    seed: int | None = None,
+    mode: str | None = None,
+    policy: Policy | None = None,
+) -> Rollout:
+    """Return a draft that is not stored yet.
+
     `document` follows `$defs/plan` of `policy.schema.json`; what it leaves out comes from the
     policy, then from the schema's defaults, so that the draft shows everything that will be
     judged. The seed is drawn once and kept: the same draft always yields the same random order.
@@ -53,7 +89,7 @@ def create_draft(
     if "mode" not in wanted and _is_first_of_a_site(selector):
         wanted["mode"] = Rollout.Mode.ADVISE.value
     plan = policies.plan_from(wanted)
-    return Rollout.objects.create(
+    return Rollout(
         name=name,
         bundle=bundle,
         selector=selector,

@@ -53,6 +53,18 @@ def preview(rollout: Rollout, *, now: datetime) -> Preview:
         return keep(rollout, made, words=outlook(rollout, made, now=now), now=now)
 
 
+def glance(draft: Rollout, *, now: datetime) -> Preview:
+    """Preview a draft that is not written down; nothing is stored.
+
+    A draft written with this name, plan, bundle and seed has the same digest while the fleet and
+    its recent faults stand as they do.
+    """
+    with uncollected():
+        made = design(draft, now=now)
+        shown = _shown_fields(draft, made, words=outlook(draft, made, now=now), now=now)
+        return Preview(rollout=draft, digest=made.digest, **shown)
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Keep the garbage collector from going over a large population again and again.
@@ -86,20 +98,26 @@ def keep(
     rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]], now: datetime
 ) -> Preview:
     """Keep what a design would do, under its digest; of many previews the newest stay."""
-    calendar = _Calendar(rollout, made, now=now)
     seen, _ = Preview.objects.update_or_create(
         rollout=rollout,
         digest=made.digest,
-        defaults={
-            "made_at": now,
-            "drawn_as_of": made.drawn_as_of,
-            "summary": _summary(rollout, made, calendar, words=words, now=now),
-            "members": _packed(made, calendar),
-        },
+        defaults=_shown_fields(rollout, made, words=words, now=now),
     )
     old = rollout.previews.order_by("-made_at", "-pk").values_list("pk", flat=True)[MOST_KEPT:]
     Preview.objects.filter(pk__in=list(old)).delete()
     return seen
+
+
+def _shown_fields(
+    rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]], now: datetime
+) -> dict[str, Any]:
+    calendar = _Calendar(rollout, made, now=now)
+    return {
+        "made_at": now,
+        "drawn_as_of": made.drawn_as_of,
+        "summary": _summary(rollout, made, calendar, words=words, now=now),
+        "members": _packed(made, calendar),
+    }
 
 
 def members_of(

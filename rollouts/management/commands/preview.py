@@ -3,27 +3,40 @@
 import json
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet import clock
 from rollouts import selectors, services
+from rollouts.drafts import read_draft
+from rollouts.errors import PolicyRefused
 from rollouts.lifecycle import Status
 from rollouts.models import Preview, Rollout
 
+#: How the name of a draft's file ends.
+FILES = (".json", ".toml", ".yaml", ".yml")
+
 
 class Command(BaseCommand):
-    """Preview a draft; of a plan that was submitted, show what it promised."""
+    """Preview a draft, or a file that describes one; of a submitted plan, show what it promised."""
 
     help = "Preview a draft: who, when, in which arm, at what cost, under which digest."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("rollout", help="name of the rollout")
+        parser.add_argument(
+            "rollout",
+            metavar="ROLLOUT|FILE",
+            help=f"name of the rollout, or a file of a draft ({', '.join(FILES)}): nothing is kept",
+        )
         parser.add_argument("--json", action="store_true", help="one object and nothing else")
 
     def handle(self, *args: Any, **options: Any) -> None:
         rollout = Rollout.objects.select_related("bundle").filter(name=options["rollout"]).first()
+        if rollout is None and options["rollout"].endswith(FILES):
+            self.glance(Path(options["rollout"]), as_json=options["json"])
+            return
         if rollout is None:
             drafts = Rollout.objects.filter(status=Status.DRAFT).values_list("name", flat=True)
             names = ", ".join(sorted(drafts[:20])) or "none"
@@ -34,6 +47,25 @@ class Command(BaseCommand):
             return
         for line in lines(seen):
             self.stdout.write(line)
+
+    def glance(self, path: Path, *, as_json: bool) -> None:
+        """Show what the draft of a file would do; no row is written."""
+        now = clock.now()
+        try:
+            draft = services.draft_of(**read_draft(path), author=None, now=now)
+        except PolicyRefused as error:
+            raise CommandError(str(error)) from error
+        seen = services.glance(draft, now=now)
+        if as_json:
+            told = {"digest": seen.digest, "seed": draft.seed, "is_kept": False, **seen.summary}
+            self.stdout.write(json.dumps(told, indent=1))
+            return
+        for line in lines(seen):
+            self.stdout.write(line)
+        self.stdout.write(
+            "nothing is kept; a draft of this name, bundle and plan with seed "
+            f"{draft.seed} has this digest while the fleet and its recent faults stand as they do"
+        )
 
     def seen(self, rollout: Rollout) -> Preview:
         if rollout.status == Status.DRAFT:
