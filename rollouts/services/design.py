@@ -12,10 +12,12 @@ from rollouts.analysis.policy import Metric, Policy
 from rollouts.models import Rollout
 from rollouts.services.forecast import wave_alphas
 from rollouts.services.population import (
+    Place,
     Population,
     read_population,
     recent_faults,
     units_of,
+    unknown_keys,
 )
 
 #: So long a draft's previews keep the faults that decide a machine's stratum.
@@ -126,6 +128,10 @@ def reasons_against(
         reasons += _unfit(population)
     if rollout.plan.get("keep_jobs_pure") and adapters.job_placement() is None:
         reasons.append("keep_jobs_pure: the scheduler cannot keep the jobs of two arms apart")
+    if population.members:
+        reasons += _unknown(population, policy=policy)
+    if rollout.plan.get("node_probe") and adapters.prober() is None:
+        reasons.append("node_probe: nothing is set up (PROBER) that could probe machines")
     reasons += _divided(rollout, population, assignments, unit=policy.unit)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
@@ -135,6 +141,15 @@ def reasons_against(
         alphas=judged,
         metrics=[metric.value for metric in Metric],
     )
+
+
+def _unknown(population: Population, *, policy: Policy) -> list[str]:
+    """Say which names of units and strata are nobody's."""
+    fields = ", ".join(sorted({*Place._fields, "machine"}))
+    return [
+        f"{what}: no selected machine has a {key!r}; accepted: {fields}, or a label that they have"
+        for what, key in unknown_keys(population, unit=policy.unit, strata=policy.strata)
+    ]
 
 
 def _divided(

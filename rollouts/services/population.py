@@ -195,6 +195,8 @@ def _rows(
 _NOTHING: Mapping[str, str] = {}
 #: Keys of strata and units that are no labels.
 _NO_LABELS = frozenset({*Place._fields, "machine", "name", "from_version", "recent_faults"})
+#: Units of which each machine is one.
+_OWN_NAMES = frozenset({"machine", "name"})
 
 
 # --- who is left out ---------------------------------------------------------------------------
@@ -412,6 +414,21 @@ def units_of(
         )
         for name, group in groups.items()
     ]
+
+
+def unknown_keys(
+    population: Population, *, unit: str, strata: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what the plan calls unit or stratum and no selected machine has.
+
+    Each machine would be a unit of its own then, or all of them one stratum, and nobody asked for
+    that.
+    """
+    if unit not in _OWN_NAMES and not any(_field(member, unit) for member in population.members):
+        yield "unit", unit
+    for key in strata:
+        if key not in _NO_LABELS and not any(key in member.labels for member in population.members):
+            yield "strata", key
 
 
 class _Values:

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.models import FirmwareBundle
 from rollouts import services
-from rollouts.errors import PolicyRefused
+from rollouts.errors import PlanRefused, PolicyRefused
 from rollouts.models import Policy, Rollout
 from tests.factories import NOW, make_machines, make_user
 from tests.rollouts.plans import bundle_of, document
@@ -78,3 +78,32 @@ def test_a_mode_that_is_named_is_kept():
 
     assert draft("named", mode="automatic").mode == "automatic"
     assert draft("written", document=document(mode="observe")).mode == "observe"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"unit": "nvlink"}, "unit: no selected machine has a 'nvlink'; accepted: chassis, "),
+        ({"unit": "rack"}, "unit: no selected machine has a 'rack'"),
+        ({"unit": "recent_faults"}, "unit: no selected machine has a 'recent_faults'"),
+        ({"strata": ["platform", "rakc"]}, "strata: no selected machine has a 'rakc'"),
+    ],
+)
+def test_a_unit_or_a_stratum_that_no_machine_has_is_refused_not_dropped(
+    changes: dict[str, object], reason: str
+):
+    make_machines(20, versions={"bmc": "1.0"})
+    rollout = draft(document=document(**changes))
+
+    with pytest.raises(PlanRefused, match=reason):
+        services.submit(rollout, actor=rollout.author, now=NOW)
+
+
+def test_a_label_that_some_machine_has_is_a_stratum():
+    make_machines(10, versions={"bmc": "1.0"})
+    make_machines(10, versions={"bmc": "1.0"}, labels={"batch": "b2"})
+    rollout = draft(document=document(strata=["batch"]))
+
+    services.submit(rollout, actor=rollout.author, now=NOW)
+
+    assert set(rollout.assignments.values_list("stratum", flat=True)) == {"-", "b2"}
