@@ -397,10 +397,3 @@ def collected_until() -> datetime | None:
         .values_list("collected_until", flat=True)
         .first()
     )
-
-
-def is_collecting(*, wall: datetime) -> bool:
-    """Tell whether a worker holds the collector's lease at that time of the wall."""
-    return CollectorCursor.objects.filter(
-        collector=settings.COLLECTOR, leased_until__gte=wall
-    ).exists()

@@ -187,14 +187,9 @@ def test_who_ran_a_version_answers_with_whole_intervals_that_touch_the_question(
 
 def test_without_a_collectors_run_nothing_is_collected():
     assert selectors.collected_until() is None
-    assert not selectors.is_collecting(wall=NOW)
 
 
-def test_the_collectors_cursor_and_lease_are_told(settings):
-    CollectorCursor.objects.create(
-        collector=settings.COLLECTOR, collected_until=NOW, leased_until=NOW
-    )
+def test_the_collectors_cursor_is_told(settings):
+    CollectorCursor.objects.create(collector=settings.COLLECTOR, collected_until=NOW)
 
     assert selectors.collected_until() == NOW
-    assert selectors.is_collecting(wall=NOW)
-    assert not selectors.is_collecting(wall=NOW + timedelta(seconds=1))
