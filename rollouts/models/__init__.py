@@ -13,6 +13,7 @@ from rollouts.models.evidence import (
 )
 from rollouts.models.freeze import Freeze
 from rollouts.models.memory import Clearance, Contamination
+from rollouts.models.probe import ProbeRound
 from rollouts.models.rollout import (
     Assignment,
     Attempt,
@@ -40,6 +41,7 @@ __all__ = [
     "Order",
     "Policy",
     "Preview",
+    "ProbeRound",
     "Reminder",
     "Rollout",
     "ScoreBlob",

@@ -4,15 +4,18 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('simulation', '0003_add_features'),
+        ("simulation", "0003_add_features"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='virtualmachine',
-            name='foreign_drain',
-            field=models.JSONField(blank=True, default=dict, help_text="owner, reason and since of somebody else's drain"),
+            model_name="virtualmachine",
+            name="foreign_drain",
+            field=models.JSONField(
+                blank=True,
+                default=dict,
+                help_text="owner, reason and since of somebody else's drain",
+            ),
         ),
     ]
