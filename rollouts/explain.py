@@ -98,7 +98,24 @@ def _by_status(rollout: Rollout) -> list[Condition]:
     what, wanted, who = words
     since = selectors.standing_since(rollout)
     due = selectors.reminded_at(Status(rollout.status), since)
-    return [Condition(what, rollout.status, wanted, since, who, due)]
+    present = _until_approval_ends(rollout)
+    return [Condition(what, present, wanted + _while_approval_holds(rollout), since, who, due)]
+
+
+def _until_approval_ends(rollout: Rollout) -> str:
+    """Return the status; of an approved rollout with the time after which it is asked for anew."""
+    ends = selectors.approval_ends(rollout)
+    if rollout.status != Status.APPROVED or ends is None:
+        return rollout.status
+    return f"{rollout.status} until {ends:%Y-%m-%d %H:%M} UTC"
+
+
+def _while_approval_holds(rollout: Rollout) -> str:
+    """Say beforehand how long an approval will hold."""
+    if rollout.status != Status.AWAITING_APPROVAL:
+        return ""
+    days = selectors.approval_holds(rollout).total_seconds() / 86_400
+    return f", which then holds for {days:g} {'day' if days == 1 else 'days'}"
 
 
 def _going_back(rollout: Rollout) -> Condition:

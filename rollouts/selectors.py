@@ -523,6 +523,16 @@ def standing_since(rollout: Rollout) -> datetime:
     return last.at if last else rollout.created_at
 
 
+def approval_holds(rollout: Rollout) -> timedelta:
+    """Return how long an approval of the plan holds."""
+    return timedelta(days=rollout.plan.get("approval_days", 7.0))
+
+
+def approval_ends(rollout: Rollout) -> datetime | None:
+    """Return until when the rollout's approval holds; None where nobody has approved it."""
+    return rollout.approved_at + approval_holds(rollout) if rollout.approved_at else None
+
+
 def wave_since(wave: Wave) -> datetime | None:
     """Return since when the wave has had its present status; None if it never moved."""
     last = wave.transitions.order_by("-pk").first()

@@ -1,11 +1,12 @@
 """A second person's word on a plan: bound to what was seen, signed with its risk, for a time."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from rollouts import selectors
 from rollouts.errors import ApprovalExpired, PlanChanged, SamePerson, StaleRollout
 from rollouts.lifecycle import Status, Trigger
 from rollouts.models import Order, Rollout
@@ -45,7 +46,7 @@ def approve(
         parameters={
             "plan_digest": present,
             "self_approved": is_same,
-            "expires_at": (now + _validity(rollout)).isoformat(),
+            "expires_at": (now + selectors.approval_holds(rollout)).isoformat(),
             "risk": residual_risk(rollout),
         },
     )
@@ -79,7 +80,7 @@ def check_approval(rollout: Rollout, *, now: datetime) -> None:
 
 def expires_at(rollout: Rollout) -> datetime | None:
     """Return until when the rollout's approval holds; None where nobody has approved it."""
-    return rollout.approved_at + _validity(rollout) if rollout.approved_at else None
+    return selectors.approval_ends(rollout)
 
 
 def expire_approvals(*, now: datetime) -> int:
@@ -107,7 +108,3 @@ def _expire(rollout: Rollout, *, now: datetime) -> int:
     except StaleRollout:
         return 0  # somebody started or cancelled it meanwhile
     return 1
-
-
-def _validity(rollout: Rollout) -> timedelta:
-    return timedelta(days=rollout.plan.get("approval_days", 7.0))

@@ -17,7 +17,11 @@ pytestmark = pytest.mark.django_db
     ("status", "needed", "who"),
     [
         ("draft", "submitted", "its author"),
-        ("awaiting_approval", "approved", "anybody but its author"),
+        (
+            "awaiting_approval",
+            "approved, which then holds for 7 days",
+            "anybody but its author",
+        ),
         ("approved", "started", "an operator"),
         ("paused", "resumed", "an operator"),
         (
@@ -35,6 +39,22 @@ def test_a_state_that_waits_for_a_person_says_for_whom(status: str, needed: str,
     [condition] = explain(rollout)
 
     assert (condition.needed, condition.who) == (needed, who)
+
+
+def test_an_approved_rollout_says_until_when_its_approval_holds():
+    rollout = rows.draft()
+    rollout.plan["approval_days"] = 2.5
+    rollout.save()
+    services.submit(rollout, actor=rollout.author, now=NOW)
+    [before] = explain(rollout)
+    order = services.approve(rollout, actor=make_user(), now=NOW)
+
+    [after] = explain(rollout)
+
+    ends = NOW + timedelta(days=2.5)
+    assert before.needed == "approved, which then holds for 2.5 days"
+    assert after.present == f"approved until {ends:%Y-%m-%d %H:%M} UTC"
+    assert order.parameters["expires_at"] == ends.isoformat()
 
 
 @pytest.mark.parametrize("status", ["rolled_back", "completed", "cancelled"])
