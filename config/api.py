@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, ValidationError
 from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
+from rest_framework.serializers import as_serializer_error
 from rest_framework.views import exception_handler
 
 import fleet.errors
@@ -84,7 +85,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def foreseen(error: Exception) -> Exception:
-    """Tell a unique constraint's refusal in words; every other error stays what it is.
+    """Tell in words what a constraint or a row's own check refuses; other errors stay.
 
     What is unique is asked before it is written, so only somebody who writes the same at the same
     moment gets here. Another broken constraint is a bug and stays one.
@@ -94,6 +95,8 @@ def foreseen(error: Exception) -> Exception:
         cause, "sqlite_errorname", ""
     ):
         return Taken("somebody else wrote the same at the same moment; nothing was done, ask again")
+    if isinstance(error, ValidationError):  # of a row's own check, which asks once more
+        return exceptions.ValidationError(as_serializer_error(error))
     return error
 
 

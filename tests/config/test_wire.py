@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 from rest_framework.test import APIClient
-from rest_framework.validators import UniqueValidator
+from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
 from config.api import foreseen
 from rollouts.models import Rollout
@@ -103,6 +103,18 @@ def test_of_two_drafts_of_one_name_at_the_same_moment_the_second_is_a_conflict(
     assert (response.status_code, response.json()["code"]) == (409, "taken")
     assert "nothing was done, ask again" in response.json()["detail"]
     assert Rollout.objects.count() == 1
+
+
+def test_of_two_images_of_one_version_at_the_same_moment_the_second_is_refused(
+    client: APIClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(UniqueTogetherValidator, "__call__", lambda *args: None)
+    bodies = [{"kind": "bmc", "version": "1"}] * 2
+
+    first, second = (client.post("/api/v1/images", body) for body in bodies)
+
+    assert first.status_code == 201
+    assert "already exists" in refused(second)
 
 
 def test_a_constraint_that_is_broken_by_a_bug_stays_an_error():
