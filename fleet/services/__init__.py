@@ -10,7 +10,6 @@ from fleet.services.firmware import (
     create_image,
     record_readings,
     set_desired_bundle,
-    set_images,
     withdraw_bundle,
 )
 from fleet.services.holds import BMC, hold_telemetry
@@ -49,7 +48,6 @@ __all__ = [
     "relocate",
     "retire_machine",
     "set_desired_bundle",
-    "set_images",
     "summarise",
     "withdraw_bundle",
 ]

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from fleet import selectors, versions
 from fleet.adapters import Reading
-from fleet.errors import BundleFrozen, BundleNotReady, SelfApproval
+from fleet.errors import BundleNotReady, SelfApproval
 from fleet.models import (
     BundleImage,
     BundleStatus,
@@ -310,26 +310,6 @@ def set_desired_bundle(
         reason=reason,
         recorded_at=timezone.now(),
     )
-
-
-def set_images(bundle: FirmwareBundle, images: Sequence[FirmwareImage]) -> None:
-    """Replace the images of a draft.
-
-    Raises
-    ------
-    BundleFrozen
-        If the bundle is no longer a draft.
-    """
-    with transaction.atomic():
-        locked = FirmwareBundle.objects.select_for_update().get(pk=bundle.pk)
-        if locked.status != BundleStatus.DRAFT:
-            raise BundleFrozen(f"bundle {bundle} is {locked.status}; make a new version instead")
-        _refuse_bad_bundle(images, list(locked.platforms.all()), label=str(bundle))
-        locked.places.all().delete()
-        BundleImage.objects.bulk_create(
-            BundleImage(bundle=locked, image=image, position=position)
-            for position, image in enumerate(images, start=1)
-        )
 
 
 def bundle_digest(bundle: FirmwareBundle) -> str:
