@@ -64,16 +64,19 @@ def pages() -> Iterator[tuple[str, str]]:
 
     yield "home", "/"
     yield "admin", "/admin/"
+    yield "new-rollout", "/rollouts/new"
     updates = Rollout.objects.filter(kind=Rollout.Kind.UPDATE)
-    for name, found in (
-        ("rollout-widened", updates.filter(status="completed")),
-        ("rollout-halted", updates.filter(decisions__kind="halt")),
+    for name, found, part in (
+        ("rollout-widened", updates.filter(status="completed"), ""),
+        ("rollout-halted", updates.filter(decisions__kind="halt"), ""),
+        ("now-what", updates.filter(decisions__kind="halt"), "now-what/"),
+        ("planner", updates.filter(previews__isnull=False), "plan"),
     ):
         rollout = found.order_by("-pk").first()
         if rollout is None:
             print(f"no rollout for {name}.png in this database", file=sys.stderr)
         else:
-            yield name, f"/rollouts/{rollout.pk}/"
+            yield name, f"/rollouts/{rollout.pk}/{part}"
 
 
 def shoot(address: str, cookie: str) -> None:

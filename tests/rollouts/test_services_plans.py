@@ -6,8 +6,8 @@ from fleet.models import FirmwareBundle
 from rollouts import services
 from rollouts.errors import PlanRefused, PolicyRefused
 from rollouts.models import Policy, Rollout
-from tests.factories import NOW, make_machines, make_user
-from tests.rollouts.plans import bundle_of, document
+from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
+from tests.rollouts.plans import NEW, OLD, bundle_of, document
 
 pytestmark = pytest.mark.django_db
 
@@ -107,3 +107,52 @@ def test_a_label_that_some_machine_has_is_a_stratum():
     services.submit(rollout, actor=rollout.author, now=NOW)
 
     assert set(rollout.assignments.values_list("stratum", flat=True)) == {"-", "b2"}
+
+
+def test_a_floor_that_is_violated_refuses_the_plan_by_name():
+    make_machines(30, versions={"bmc": OLD})
+    [low] = make_machines(1, names=["low"], versions={"bmc": "0.8"})
+    [dark] = make_machines(1, names=["dark"])  # which nobody has read
+    make_image("bmc", OLD)
+    rollout = services.create_draft(
+        name="floor",
+        bundle=make_bundle(images=[make_image("bmc", NEW, floor_version="0.9")]),
+        selector="platform=dgx-h100",
+        document=document(),
+        author=make_user(),
+        now=NOW,
+    )
+
+    with pytest.raises(PlanRefused) as refused:
+        services.submit(rollout, actor=rollout.author, now=NOW)
+
+    blocked = "blocked: bmc 2.0 needs 0.9 or newer, and"
+    mended = "narrow the selector, or set leave_out_unfit"
+    assert set(refused.value.reasons) == {
+        f"1 selected machines ({low}): {blocked} 0.8 runs; {mended}",
+        f"1 selected machines ({dark}): {blocked} what runs is not known; {mended}",
+    }
+    assert not rollout.assignments.exists()
+
+
+def test_a_platform_for_which_the_bundle_has_no_images_refuses_the_plan_by_name():
+    make_machines(30, versions={"bmc": OLD})
+    make_machines(12, names=[f"b{n:02}" for n in range(12)], platform="hgx-b200")
+    bundle = bundle_of()
+    rollout = services.create_draft(
+        name="two platforms",
+        bundle=bundle,
+        selector="platform in (dgx-h100,hgx-b200)",
+        document=document(),
+        author=make_user(),
+        now=NOW,
+    )
+
+    shown = services.preview(rollout, now=NOW).summary["refusals"]
+    with pytest.raises(PlanRefused) as refused:
+        services.submit(rollout, actor=rollout.author, now=NOW)
+
+    [reason] = refused.value.reasons
+    assert shown == [reason]
+    assert reason.startswith("12 selected machines (b00, b01, ")
+    assert f"platform hgx-b200 is not covered by bundle {bundle}" in reason
