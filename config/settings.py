@@ -306,6 +306,8 @@ ALLOW_SELF_APPROVAL = environment.flag("ALLOW_SELF_APPROVAL", default=False)
 INSTALLER = environment.dotted("INSTALLER", default="simulation.adapters.VirtualInstaller")
 SCHEDULER = environment.dotted("SCHEDULER", default="simulation.adapters.VirtualScheduler")
 COLLECTOR = environment.dotted("COLLECTOR", default="simulation.adapters.VirtualCollector")
+# Measures single machines in idle gaps, where a plan asks for it; empty: there is none.
+PROBER = environment.text("PROBER", default="simulation.prober.VirtualProber")
 
 SIMULATION_ENABLED = environment.flag("SIMULATION_ENABLED", default=IS_EMBEDDED)
 if SIMULATION_ENABLED:

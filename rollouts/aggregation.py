@@ -38,6 +38,8 @@ from fleet.models import (
 )
 from rollouts.analysis.labels import Design
 from rollouts.analysis.neighbours import exposure_purity, near_canaries
+from rollouts.analysis.policy import NODE_PROBE
+from rollouts.analysis.quality import usable
 from rollouts.analysis.samples import (
     AttemptRows,
     BoolArray,
@@ -319,7 +321,8 @@ def _throughput_before(roster: _Roster, levels: LevelsBefore) -> FloatArray:
     per_kind = np.bincount(levels.workload, minlength=kinds)
     total = np.bincount(levels.workload, weights=levels.throughput, minlength=kinds)
     level = total / np.maximum(per_kind, 1)
-    known = level[levels.workload] > 0
+    is_probe = np.array([name == NODE_PROBE for name in levels.workloads], dtype=np.bool_)
+    known = (level[levels.workload] > 0) & ~is_probe[levels.workload]
     ratio = levels.throughput[known] / level[levels.workload[known]]
     unit, units = levels.unit[known], len(roster.unit_names)
     count = np.bincount(unit, minlength=units)
@@ -449,6 +452,7 @@ def _pieces(
     rows = (
         _of_roster(Observation.objects.filter(is_ahead=False), wave)
         .filter(end__gt=cutoff.origin, end__lte=cutoff.as_of, received_at__lte=cutoff.arrived_by)
+        .exclude(workload=NODE_PROBE)
         .order_by()
         .values("machine_id", "job")
         .annotate(seconds=Sum("in_service_seconds"))
@@ -663,10 +667,13 @@ def _observations(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> ObservationRo
 
 
 def _interval_seconds(observations: ObservationRows | None) -> float | None:
-    """Length of a report's interval: the median, both arms pooled."""
-    if observations is None or not observations.machine.size:
+    """Length of a report's interval: the median, both arms pooled; node probes are none."""
+    if observations is None:
         return None
-    return float(np.median(observations.end_seconds - observations.start_seconds))
+    own = usable(observations, needs_throughput=False, is_probe=False)
+    if not own.any():
+        return None
+    return float(np.median((observations.end_seconds - observations.start_seconds)[own]))
 
 
 def _recoveries(wave: Wave, roster: _Roster, cutoff: _Cutoff) -> RecoveryRows | None:

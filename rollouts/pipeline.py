@@ -26,6 +26,7 @@ from rollouts.services import (
     orders,
     outside,
     placement,
+    probing,
     retries,
     starts,
     surveillance,
@@ -233,6 +234,8 @@ def enact(rollout: Rollout, *, now: datetime) -> None:
         on_halt.carry_out(rollout, now=now)
         _watch_roll_back(rollout, now=now)
     placement.arrange(now=now)
+    if rollout.status == Status.RUNNING and (wave := selectors.current_wave(rollout)) is not None:
+        probing.carry_on(wave, now=now)
 
 
 def _run(rollout: Rollout, *, now: datetime) -> None:
@@ -409,6 +412,8 @@ def next_due(rollout: Rollout, *, now: datetime) -> datetime | None:
         return now
     if wave.next_look_at is not None and wave.status in _LOOKED_AT:
         instants.append(max(wave.next_look_at, now + POLL))
+    if (probe := probing.next_due(wave, now=now)) is not None:
+        instants.append(probe)
     if wave.status == WaveStatus.SETTLING:
         instants.append(selectors.settles_at(wave) or now)
     if wave.status == WaveStatus.INSTALLING and (start is None or selectors.is_in_flight(rollout)):

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeGuard
 import yaml
 from jsonschema import Draft202012Validator
 
-from rollouts.analysis.policy import Guardrail, Metric, Policy, WorkloadCondition
+from rollouts.analysis.policy import NODE_PROBE, Guardrail, Metric, Policy, WorkloadCondition
 from rollouts.errors import PolicyRefused
 from rollouts.planning.windows import freeze_reasons, window_reasons
 
@@ -308,10 +308,32 @@ def _contradictions(document: Document, *, kind: Kind) -> Iterator[str]:
     if kind is Kind.CASE:
         yield from _case_contradictions(document, filled)
         return
+    yield from _probe_contradictions(filled)
     for position, item in enumerate(filled["windows"]):
         yield from window_reasons(item, place=f"windows[{position}]")
     for position, item in enumerate(filled["freezes"]):
         yield from freeze_reasons(item, place=f"freezes[{position}]")
+
+
+def _probe_contradictions(filled: Document) -> Iterator[str]:
+    """A probe has to be judged, by machine and apart from jobs, and what is judged be probed."""
+    probed = [
+        (position, item)
+        for position, item in enumerate(filled["guardrails"])
+        if NODE_PROBE in item.get("workloads", ())
+    ]
+    for position, item in probed:
+        if item["workloads"] != [NODE_PROBE]:
+            yield f"guardrails[{position}].workloads: node_probe is judged by itself"
+        if (item["scope"] or filled["scope"]) != "machine":
+            yield f"guardrails[{position}].scope: a node probe is of one machine; accepted: machine"
+    if probed and filled["node_probe"] is None:
+        yield "node_probe: null, but a guardrail is on the workload node_probe"
+    if not probed and filled["node_probe"] is not None:
+        yield (
+            "node_probe: no guardrail is judged by it; accepted: a throughput guardrail with "
+            'workloads ["node_probe"] and scope machine'
+        )
 
 
 def _margin_below_tolerance(item: Document, *, place: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     TECHNICIAN = 10
     STAGING = 11
     JOBS = 12
+    PROBE = 13
 
 
 def stream(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:

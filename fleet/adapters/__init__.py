@@ -1,9 +1,9 @@
 """Doors to the outside: what the product asks of installers, schedulers and collectors.
 
 Each is a `Protocol` of a few methods, chosen by a dotted path in the settings
-(`INSTALLER`, `SCHEDULER`, `COLLECTOR`). An adapter may block on the network, so it is never
-called inside a database transaction; it gives up by itself within some seconds. When its system
-does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
+(`INSTALLER`, `SCHEDULER`, `COLLECTOR`, `PROBER`). An adapter may block on the network, so it is
+never called inside a database transaction; it gives up by itself within some seconds. When its
+system does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
 `fleet.errors.AdapterFailed`, and will be asked again: every method can be repeated.
 """
 
@@ -185,6 +185,32 @@ class DrainListing(Protocol):
     def foreign_drains(self, *, now: datetime) -> Sequence[ForeignDrain]: ...
 
 
+@dataclass(frozen=True)
+class Probed:
+    """What one machine did in one node probe: work per time, relative to nominal."""
+
+    machine: str
+    start: datetime
+    end: datetime
+    throughput: float
+    boot_id: str = ""
+
+
+class Prober(Protocol):
+    """Runs a fixed compute, memory and loopback test on single machines that no job uses."""
+
+    def probe(
+        self, machines: Sequence[str], *, key: str, begun: datetime, now: datetime
+    ) -> Sequence[Probed]:
+        """Begin the probe of `key` on these machines unless it has begun; return what is measured.
+
+        It ends at most three minutes after `begun`, gives way to any job, and leaves out a
+        machine that is at work. Machines come in the order of their names: who is compared with
+        whom, the prober is not told.
+        """
+        ...
+
+
 class Collector(Protocol):
     """Fetches what machines report over an interval."""
 
@@ -211,6 +237,11 @@ def drain_listing() -> DrainListing | None:
     """Return the scheduler as one that lists the drains of others; None where it cannot."""
     found = scheduler()
     return cast(DrainListing, found) if hasattr(found, "foreign_drains") else None
+
+
+def prober() -> Prober | None:
+    """Return the prober that the settings name; None where they name none."""
+    return import_string(settings.PROBER)() if settings.PROBER else None
 
 
 def collector() -> Collector:

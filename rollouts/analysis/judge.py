@@ -335,6 +335,7 @@ def _prepare(run: Run, state: WaveState) -> _Prepared:
 
 REPORTS = "reports"
 THROUGHPUT = "throughput"
+PROBES = "node probes"
 _LISTENS: Mapping[Metric, str | None] = {
     Metric.THROUGHPUT: THROUGHPUT,
     Metric.INSTALL: None,
@@ -345,10 +346,13 @@ _LISTENS: Mapping[Metric, str | None] = {
 def _heard(run: Run) -> dict[str, FloatArray]:
     if run.samples.observations is None:
         return {}
-    return {
-        kind: heard_until(run.samples, run.as_of, needs_throughput=kind == THROUGHPUT)
-        for kind in (REPORTS, THROUGHPUT)
+    heard = {
+        REPORTS: heard_until(run.samples, run.as_of, needs_throughput=False),
+        THROUGHPUT: heard_until(run.samples, run.as_of, needs_throughput=True, is_probe=False),
     }
+    if any(guardrail.is_probed for guardrail in run.policy.guardrails):
+        heard[PROBES] = heard_until(run.samples, run.as_of, needs_throughput=True, is_probe=True)
+    return heard
 
 
 def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
@@ -357,6 +361,9 @@ def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
     spacing = report_spacing(run.samples)
     found: dict[str, tuple[str | None, ...]] = {}
     for kind, until in heard.items():
+        if kind == PROBES:
+            found[kind] = tuple(_unprobed(run, until[:, k], k) for k in range(len(run.looks)))
+            continue
         problems = []
         before = state.heard_seconds.get(kind)
         since = run.first_clock if state.as_of_seconds is None else state.as_of_seconds
@@ -375,6 +382,23 @@ def _silence(run: Run, state: WaveState) -> dict[str, tuple[str | None, ...]]:
             before, since = until[:, k], cutoff
         found[kind] = tuple(problems)
     return found
+
+
+def _unprobed(run: Run, heard: FloatArray, index: int) -> str | None:
+    """Whether canaries have been probed less often than controls since the first clock.
+
+    Probes come in idle gaps, so that nobody owes one between two looks.
+    """
+    cutoff = float(run.as_of[index])
+    ever = coverage(
+        run.samples,
+        heard=heard,
+        heard_before=None,
+        since=run.first_clock,
+        until=cutoff,
+        spacing=0.0,
+    )
+    return ever.differential(PROBES)
 
 
 LONG_SILENCE = 3
@@ -466,7 +490,7 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
     run = prepared.run
     look = run.looks[index]
     track = prepared.tracks[guardrail.name]
-    kind = _LISTENS.get(guardrail.metric, REPORTS)
+    kind = PROBES if guardrail.is_probed else _LISTENS.get(guardrail.metric, REPORTS)
     silence = prepared.silence.get(kind) if kind is not None else None
     missing = (
         _mixed(run, guardrail)

@@ -21,6 +21,10 @@ class Metric(StrEnum):
     TELEMETRY = "telemetry"
 
 
+NODE_PROBE = "node_probe"
+"""The workload of a machine's own probe; counts only where a guardrail names it."""
+
+
 @dataclass(frozen=True)
 class Guardrail:
     """One metric that must not get worse, by its margin.
@@ -44,8 +48,9 @@ class Guardrail:
     signatures : tuple of str
         Glob patterns of the fault family (faults only).
     workloads : tuple of str
-        Workloads that count (throughput only); empty means all that were reported. Listed
-        workloads must all have been seen in both arms before the metric can be judged.
+        Workloads that count (throughput only); empty means all that were reported, but for node
+        probes. Listed workloads must all have been seen in both arms before the metric can be
+        judged.
     paths : mapping of str to str
         Maps a recording's own recovery paths to the four severities `continued`,
         `replica_restarted`, `job_restarted_from_checkpoint`, `job_lost` (severe path only).
@@ -82,6 +87,11 @@ class Guardrail:
             )
         if self.metric is Metric.FAULTS and not self.signatures:
             raise InvalidPolicy(f"{self.name}: at least one signature pattern is needed")
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether it is judged by node probes alone."""
+        return self.metric is Metric.THROUGHPUT and self.workloads == (NODE_PROBE,)
 
 
 @dataclass(frozen=True)

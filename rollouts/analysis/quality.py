@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import hypergeom
 
 from rollouts.analysis.exposure import is_in_service, latest
+from rollouts.analysis.policy import NODE_PROBE
 from rollouts.analysis.samples import BoolArray, FloatArray, ObservationRows, Samples
 
 LEAST_HEARD_SHARE = 0.5
@@ -74,19 +75,35 @@ class Coverage:
         )
 
 
-def usable(rows: ObservationRows, *, needs_throughput: bool) -> BoolArray:
-    """Rows that carry the input: any report, or one with a finite throughput."""
+def usable(
+    rows: ObservationRows, *, needs_throughput: bool, is_probe: bool | None = None
+) -> BoolArray:
+    """Rows that carry the input: any report, or one with a finite throughput.
+
+    `is_probe` True: of node probes only; False: of all else.
+    """
+    good = np.ones(rows.machine.size, dtype=np.bool_)
     if needs_throughput:
-        return np.isfinite(rows.throughput)
-    return np.ones(rows.machine.size, dtype=np.bool_)
+        good &= np.isfinite(rows.throughput)
+    if is_probe is not None and NODE_PROBE in rows.workloads:
+        good &= (rows.workload == rows.workloads.index(NODE_PROBE)) == is_probe
+    elif is_probe:
+        good[:] = False
+    return good
 
 
-def heard_until(samples: Samples, as_of: FloatArray, *, needs_throughput: bool) -> FloatArray:
+def heard_until(
+    samples: Samples,
+    as_of: FloatArray,
+    *,
+    needs_throughput: bool,
+    is_probe: bool | None = None,
+) -> FloatArray:
     """Per unit (rows) and look (columns), the end of the latest usable report; -inf if none."""
     rows = samples.observations
     if rows is None:
         return np.full((samples.units.is_canary.size, as_of.size), -np.inf)
-    good = usable(rows, needs_throughput=needs_throughput)
+    good = usable(rows, needs_throughput=needs_throughput, is_probe=is_probe)
     return latest(
         samples.machines.unit[rows.machine[good]],
         rows.end_seconds[good],

@@ -16,7 +16,7 @@ from fleet import summaries
 from fleet.digests import Clusters, Digest, Interruptions, Reports
 from fleet.models import FaultSignature
 from rollouts.analysis import power
-from rollouts.analysis.policy import Guardrail, Metric
+from rollouts.analysis.policy import NODE_PROBE, Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
 from rollouts.analysis.recovery import SEVERE
 from rollouts.analysis.samples import FloatArray, IntArray
@@ -296,7 +296,7 @@ def _unit_means(before: Before, guardrail: Guardrail, *, part: int | None = None
     wanted = [
         code
         for code, name in enumerate(before.digest.workloads)
-        if not guardrail.workloads or name in guardrail.workloads
+        if (name in guardrail.workloads if guardrail.workloads else name != NODE_PROBE)
     ]
     chosen = (reports.count > 0) & np.isin(reports.workload, wanted)
     if part is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from rollouts import policies
 from rollouts.analysis.policy import WorkloadCondition
+from rollouts.planning import probing
 
 
 def terms_of(plan: Mapping[str, Any]) -> list[str]:
@@ -18,7 +19,18 @@ def terms_of(plan: Mapping[str, Any]) -> list[str]:
 1 h']
     """
     conditions = map(policies.condition_from, plan.get("workload_conditions", ()))
-    return [_condition(condition) for condition in conditions]
+    return [*_probe(plan.get("node_probe")), *(_condition(condition) for condition in conditions)]
+
+
+def _probe(probe: Mapping[str, Any] | None) -> list[str]:
+    if not probe:
+        return []
+    most = probing.LONGEST.total_seconds() / 60
+    words = (
+        f"every {probe['every_hours']:g} h idle machines of both arms are probed together, by a "
+        f"fixed test of at most {most:g} minutes each; throughput is judged by machine"
+    )
+    return [words]
 
 
 def _condition(condition: WorkloadCondition) -> str:

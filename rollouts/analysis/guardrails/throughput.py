@@ -23,7 +23,7 @@ from rollouts.analysis.evidence import (
 from rollouts.analysis.exposure import clock_start
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.jumps import Jump, PaceChange, jump_details
-from rollouts.analysis.policy import Guardrail
+from rollouts.analysis.policy import NODE_PROBE, Guardrail
 from rollouts.analysis.pooling import harm_z
 from rollouts.analysis.power import is_decidable, throughput_ni_power
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
@@ -59,7 +59,7 @@ class ThroughputTrack:
         if rows is None:
             empty = np.empty(0, dtype=np.int64)
             return cls(guardrail, run, empty, empty, np.empty(0), np.zeros(run.as_of.size, int), ())
-        names = guardrail.workloads or tuple(sorted(set(rows.workloads)))
+        names = guardrail.workloads or tuple(sorted(set(rows.workloads) - {NODE_PROBE}))
         place = {name: code for code, name in enumerate(names)}
         code = np.array([place.get(name, -1) for name in rows.workloads], dtype=np.int64)
         workload = code[rows.workload] if code.size else np.empty(0, dtype=np.int64)
