@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, ValidationError
-from django.db import IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -25,6 +25,10 @@ CONTENT_TYPE = "application/problem+json"
 #: What a database that is gone, restarts or is locked makes Django raise.
 DATABASE_AWAY = (OperationalError, InterfaceError)
 RETRY_AFTER_SECONDS = 5
+
+
+class Unstorable(Exception):
+    """A name or a value that no column can hold, such as one with a NUL in it; nothing was done."""
 
 
 class Taken(Exception):
@@ -63,6 +67,7 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     rollouts.errors.CaseRefused: (HTTPStatus.BAD_REQUEST, "case_refused"),
     rollouts.analysis.errors.AnalysisError: (HTTPStatus.BAD_REQUEST, "not_judgeable"),
     Taken: (HTTPStatus.CONFLICT, "taken"),
+    Unstorable: (HTTPStatus.BAD_REQUEST, "unstorable"),
     RequestDataTooBig: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large"),
 }
 
@@ -95,6 +100,8 @@ def foreseen(error: Exception) -> Exception:
         cause, "sqlite_errorname", ""
     ):
         return Taken("somebody else wrote the same at the same moment; nothing was done, ask again")
+    if isinstance(error, DataError):
+        return Unstorable(f"a name or value that the database cannot hold: {error}".splitlines()[0])
     if isinstance(error, ValidationError):  # of a row's own check, which asks once more
         return exceptions.ValidationError(as_serializer_error(error))
     return error

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.test import Client
 from rest_framework.test import APIClient
 from rest_framework.validators import UniqueTogetherValidator, UniqueValidator
 
@@ -81,6 +82,28 @@ def test_a_freeze_ends_at_a_time_that_there_is(client: APIClient, end: str, reas
     response = client.post("/api/v1/freezes", {**FREEZE, "end": end})
 
     assert reason in refused(response)
+
+
+@pytest.mark.parametrize("path", ["", "/history", "/versions", "/explanation"])
+def test_a_machine_with_a_nul_in_its_name_does_not_exist_and_breaks_nothing(
+    client: APIClient, path: str
+):
+    response = client.get(f"/api/v1/machines/a%00b{path}")
+
+    assert response.status_code in (400, 404), response.content  # by what the database takes
+
+
+def test_a_platform_with_a_nul_in_its_name_is_refused(client: APIClient):
+    body = {"name": "b", "version": "1", "platforms": ["a\x00b"], "images": []}
+
+    refused(client.post("/api/v1/bundles", body))
+
+
+def test_a_page_about_a_machine_with_a_nul_in_its_name_breaks_nothing():
+    pages = Client(raise_request_exception=False)
+    pages.force_login(make_user(is_superuser=True, is_staff=True))
+
+    assert pages.get("/firmware/machines/a%00b/").status_code in (400, 404)
 
 
 # --- two people at the same moment ---------------------------------------------------------------
