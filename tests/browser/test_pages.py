@@ -7,8 +7,10 @@ import pytest
 from django.contrib.auth.models import AbstractBaseUser, Group
 
 from rollouts import services
-from tests.factories import NOW, make_user
+from rollouts.models import Rollout
+from tests.factories import NOW, make_machines, make_user
 from tests.rollouts import rows
+from tests.rollouts.plans import bundle_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -132,3 +134,18 @@ def test_an_order_that_came_too_late_is_told_in_words(open_page: Open, complaint
     assert "409 (Conflict)" in complaints.pop()
     page.get_by_role("link", name="Back").click()
     page.wait_for_url(f"**/rollouts/{rollout.pk}/")
+
+
+def test_a_draft_is_written_without_scripts(open_page: Open):
+    make_machines(40, versions={"bmc": "1.0"})
+    bundle = bundle_of()
+    page = open_page(member_of("operator"), "/rollouts/new", java_script_enabled=False)
+
+    page.locator("#id_name").fill("bmc 2")
+    page.locator("#id_bundle").select_option(label=str(bundle))
+    page.locator("#id_selector").fill("platform=dgx-h100")
+    page.get_by_role("button", name="Write the draft").click()
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("heading", name="Who and when: 40 machines").wait_for()
+
+    assert Rollout.objects.get().name == "bmc 2"
