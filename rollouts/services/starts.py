@@ -13,10 +13,10 @@ from fleet.bulk import insert_filled
 from fleet.errors import IllegalTransition, StaleMachine
 from fleet.lifecycle import State
 from fleet.models import Cordon
-from rollouts import headroom
+from rollouts import headroom, selectors
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import WAITING, AttemptStatus, Status
-from rollouts.models import Action, Assignment, Attempt, Block, Decision, Order, Rollout
+from rollouts.models import Action, Attempt, Block, Decision, Order, Rollout
 from rollouts.services.records import lock, minutes_of, move_attempt, move_attempts
 
 #: Attempts that start before the rollout's lock is given back.
@@ -28,7 +28,6 @@ def queue(
     block: Block,
     *,
     targets: Mapping[int, list[dict[str, str]]],
-    kind: Action.Kind,
     cause: Decision | Order | None,
     now: datetime,
 ) -> int:
@@ -38,7 +37,7 @@ def queue(
         Attempt.objects.filter(rollout=rollout, block=block).values_list("machine_id", flat=True)
     )
     wanted = {machine: (1, images) for machine, images in targets.items() if machine not in known}
-    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+    return _create(block, rollout, wanted, cause=cause, now=now)
 
 
 def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, now: datetime) -> int:
@@ -47,15 +46,12 @@ def requeue(block: Block, *, since: datetime, cause: Decision | Order | None, no
     off = Attempt.objects.filter(
         block=block, status=AttemptStatus.CALLED_OFF, finished_at__gte=since
     ).order_by("number")
-    left_alone = Assignment.objects.filter(rollout=rollout, exclusion__isnull=False)
-    off = off.exclude(machine__in=left_alone.values("machine"))
+    off = off.exclude(machine__in=selectors.left_alone(rollout))
     wanted = {
         machine: (number + 1, images)
         for machine, number, images in off.values_list("machine_id", "number", "targets")
     }
-    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
-    kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
-    return _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+    return _create(block, rollout, wanted, cause=cause, now=now)
 
 
 def queue_again(
@@ -69,10 +65,14 @@ def queue_again(
     total = 0
     for block, wanted in by_block.items():
         rollout = Rollout.objects.get(pk=block.wave.rollout_id)
-        is_back = rollout.kind == Rollout.Kind.ROLL_BACK
-        kind = Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
-        total += _create(block, rollout, wanted, kind=kind, cause=cause, now=now)
+        total += _create(block, rollout, wanted, cause=cause, now=now)
     return total
+
+
+def _kind_of(rollout: Rollout) -> Action.Kind:
+    """Return what an attempt of the rollout does to its machine."""
+    is_back = rollout.kind == Rollout.Kind.ROLL_BACK
+    return Action.Kind.ROLL_BACK if is_back else Action.Kind.INSTALL
 
 
 def _create(
@@ -80,7 +80,6 @@ def _create(
     rollout: Rollout,
     wanted: Mapping[int, tuple[int, list[dict[str, str]]]],
     *,
-    kind: Action.Kind,
     cause: Decision | Order | None,
     now: datetime,
 ) -> int:
@@ -101,7 +100,7 @@ def _create(
         rollout.pk,
         cause.pk if isinstance(cause, Decision) else None,
         cause.pk if isinstance(cause, Order) else None,
-        kind.value,
+        _kind_of(rollout).value,
         now,
         timezone.now(),
     )

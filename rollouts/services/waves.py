@@ -130,19 +130,16 @@ def _by_stratum(places: list[Place]) -> dict[str, list[str]]:
 
 def _start_block(block: Block, *, cause: Cause, now: datetime) -> None:
     rollout = block.wave.rollout
-    left_alone = Assignment.objects.filter(rollout=rollout, exclusion__isnull=False)
     members = block.members.filter(arm=Membership.Arm.CANARY).exclude(
-        machine__in=left_alone.values("machine")
+        machine__in=selectors.left_alone(rollout)
     )
     if rollout.kind == Rollout.Kind.ROLL_BACK:
         targets = _previous_versions(rollout, members.values_list("machine_id", flat=True))
-        kind = Action.Kind.ROLL_BACK
     else:
         images = _images(rollout)
         targets = dict.fromkeys(members.values_list("machine_id", flat=True), images)
-        kind = Action.Kind.INSTALL
     Block.objects.filter(pk=block.pk, started_at=None).update(started_at=now)
-    queue(block, targets=targets, kind=kind, cause=cause, now=now)
+    queue(block, targets=targets, cause=cause, now=now)
 
 
 def _images(rollout: Rollout) -> list[dict[str, Any]]:
