@@ -360,3 +360,15 @@ def test_machines_that_left_moved_or_came_late_are_listed_by_their_last_known_na
     page = test_views.detail(test_views.client_of("viewer"), rollout)
     assert gone.name in page
     assert late.name in page
+
+
+@pytest.mark.django_db
+def test_the_page_refuses_to_look_back_to_the_first_of_all_days():
+    address = reverse("rollouts:changes")
+
+    page = test_views.client_of("viewer").get(
+        address, {"since": "0001-01-01T00:00", "signature": "xid.*"}
+    )
+
+    assert page.status_code == 200
+    assert "The year 1 is not in those from 1970 to 2199." in page.content.decode()
