@@ -256,6 +256,12 @@ class VirtualScheduler:
             for one in held.order_by("index")
         ]
 
+    def reserve(
+        self, machines: Sequence[str], *, name: str, start: datetime, end: datetime
+    ) -> None:
+        groups = {f"{jobs.UNTIL}{end.isoformat()}": machines} if machines else {}
+        self.keep_apart(groups, reason=name, now=start)
+
     def keep_apart(
         self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime
     ) -> None:

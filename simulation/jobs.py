@@ -18,6 +18,8 @@ from simulation.streams import Purpose, stream
 
 #: Idle machines by their features; machines of one group have the same ones.
 Groups = dict[tuple[tuple[str, str], ...], list[MachineFacts]]
+#: How the feature begins that stands for a reservation; its end follows.
+UNTIL = "reserved until "
 OWNERS = ("ann", "bela", "chen", "dana")
 
 
@@ -79,9 +81,18 @@ def _free(fleet: VirtualFleet, model: FleetModel, *, now: datetime) -> dict[str,
     rows = fleet.machines.filter(machine__may_take_work=True, foreign_drain={}).order_by("index")
     for index, drains, features in rows.values_list("index", "drains", "features"):
         if index not in taken and not drains:
-            group = tuple(sorted(features.items()))
+            group = tuple(sorted(_standing(features, now=now).items()))
             free[_partition(model.machines[index])][group].append(model.machines[index])
     return free
+
+
+def _standing(features: dict[str, str], *, now: datetime) -> dict[str, str]:
+    """Return the features without those of reservations that have ended."""
+    return {
+        name: group
+        for name, group in features.items()
+        if not group.startswith(UNTIL) or datetime.fromisoformat(group.removeprefix(UNTIL)) > now
+    }
 
 
 def _fill(

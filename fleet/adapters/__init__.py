@@ -179,6 +179,19 @@ class JobPlacement(Protocol):
         ...
 
 
+class JobReservation(Protocol):
+    """What some schedulers can besides: reserve machines for the jobs that ask for them by name."""
+
+    def reserve(
+        self, machines: Sequence[str], *, name: str, start: datetime, end: datetime
+    ) -> None:
+        """Place no job over these machines and others; in place of what the name held before.
+
+        No machines end the reservation; by itself it ends at `end`.
+        """
+        ...
+
+
 class DrainListing(Protocol):
     """What some schedulers can besides: list every drain that was not set through `drain`."""
 
@@ -231,6 +244,12 @@ def job_placement() -> JobPlacement | None:
     """Return the scheduler as one that keeps jobs apart; None where it cannot."""
     found = scheduler()
     return cast(JobPlacement, found) if hasattr(found, "keep_apart") else None
+
+
+def job_reservation() -> JobReservation | None:
+    """Return the scheduler as one that reserves machines by name; None where it cannot."""
+    found = scheduler()
+    return cast(JobReservation, found) if hasattr(found, "reserve") else None
 
 
 def drain_listing() -> DrainListing | None:

@@ -10,6 +10,7 @@ from fleet.models import BundleStatus
 from rollouts import headroom, planning, policies
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.models import Rollout
+from rollouts.services import placement
 from rollouts.services.forecast import wave_alphas
 from rollouts.services.population import (
     Place,
@@ -126,8 +127,8 @@ def reasons_against(
     ]
     if not rollout.plan.get("leave_out_unfit", False):
         reasons += _unfit(population)
-    if rollout.plan.get("keep_jobs_pure") and adapters.job_placement() is None:
-        reasons.append("keep_jobs_pure: the scheduler cannot keep the jobs of two arms apart")
+    if cannot := placement.refusal(rollout.plan):
+        reasons.append(cannot)
     if population.members:
         reasons += _unknown(population, policy=policy)
     if rollout.plan.get("node_probe") and adapters.prober() is None:

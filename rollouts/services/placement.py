@@ -1,7 +1,9 @@
 """Keep jobs pure: ask the scheduler to place each new job in one arm while a wave is compared."""
 
 import logging
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import QuerySet
 
@@ -12,6 +14,9 @@ from rollouts.models import Membership, Wave
 
 logger = logging.getLogger(__name__)
 
+FEATURE, RESERVATION = "feature", "reservation"
+#: Longest that the installs of a wave wait for jobs: a reservation must not end before.
+INSTALLS = timedelta(days=7)
 _COMPARED = (WaveStatus.INSTALLING, WaveStatus.SETTLING, WaveStatus.OBSERVING)
 
 
@@ -20,17 +25,24 @@ def arrange(*, now: datetime) -> None:
 
     What it has not taken is told again at the next call. Never inside a transaction.
     """
-    begun = list(_open_waves().filter(is_kept_apart=False))
-    over = list(Wave.objects.filter(is_kept_apart=True).exclude(pk__in=_open_waves().values("pk")))
-    placement = adapters.job_placement() if begun or over else None
-    if placement is None:
-        return
-    for wave in begun:
+    for wave in _open_waves().filter(is_kept_apart=False).select_related("rollout"):
         arms = wave.members.values_list("machine__name", flat=True).order_by("machine__name")
         groups = {arm.value: list(arms.filter(arm=arm)) for arm in Membership.Arm}
-        _tell(placement, wave, groups, now=now)
-    for wave in over:
-        _tell(placement, wave, {}, now=now)
+        _tell(wave, groups, now=now)
+    over = Wave.objects.filter(is_kept_apart=True).exclude(pk__in=_open_waves().values("pk"))
+    for wave in over.select_related("rollout"):
+        _tell(wave, {}, now=now)
+
+
+def refusal(plan: Mapping[str, Any]) -> str:
+    """Say why the scheduler cannot do what the plan asks for; empty: it can, or nothing is."""
+    how = plan.get("keep_jobs_pure")
+    if how == RESERVATION:
+        can_do = adapters.job_reservation() is not None
+        return "" if can_do else "keep_jobs_pure: the scheduler cannot reserve machines by name"
+    if how and adapters.job_placement() is None:
+        return "keep_jobs_pure: the scheduler cannot keep the jobs of two arms apart"
+    return ""
 
 
 def _open_waves() -> QuerySet[Wave]:
@@ -38,17 +50,41 @@ def _open_waves() -> QuerySet[Wave]:
         kind=Wave.Kind.CANARY,
         status__in=_COMPARED,
         rollout__status__in=(Status.RUNNING, Status.PAUSED),
-        rollout__plan__keep_jobs_pure=True,
+        rollout__plan__keep_jobs_pure__in=[True, FEATURE, RESERVATION],
     )
 
 
-def _tell(
-    placement: adapters.JobPlacement, wave: Wave, groups: dict[str, list[str]], *, now: datetime
-) -> None:
-    reason = f"rollout:{wave.rollout_id} wave {wave.number}"
+def _tell(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> None:
+    """Say which machines stand apart; no groups: none do any more."""
+    told = _reserve if wave.rollout.plan["keep_jobs_pure"] == RESERVATION else _keep_apart
     try:
-        placement.keep_apart(groups, reason=reason, now=now)
+        is_told = told(wave, groups, now=now)
     except (OSError, AdapterFailed) as error:
         logger.warning("wave=%s the scheduler did not answer: %s", wave.pk, type(error).__name__)
         return
-    Wave.objects.filter(pk=wave.pk).update(is_kept_apart=bool(groups))
+    if is_told:
+        Wave.objects.filter(pk=wave.pk).update(is_kept_apart=bool(groups))
+
+
+def _keep_apart(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> bool:
+    placement = adapters.job_placement()
+    if placement is None:
+        return False
+    placement.keep_apart(groups, reason=f"rollout:{wave.rollout_id} wave {wave.number}", now=now)
+    return True
+
+
+def _reserve(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> bool:
+    """Reserve the canaries for as long as the wave may take with its extension."""
+    reservation = adapters.job_reservation()
+    if reservation is None:
+        return False
+    plan = wave.rollout.plan
+    hours = plan["burn_in_hours"] + wave.window_hours * (1 + plan["extension"])
+    reservation.reserve(
+        groups.get(Membership.Arm.CANARY, ()),
+        name=f"coalmine-{wave.rollout_id}-{wave.number}",
+        start=now,
+        end=now + timedelta(hours=hours) + INSTALLS,
+    )
+    return True

@@ -6,6 +6,7 @@ from typing import Any
 from rollouts import policies
 from rollouts.analysis.policy import WorkloadCondition
 from rollouts.planning import probing
+from rollouts.services import placement
 
 
 def terms_of(plan: Mapping[str, Any]) -> list[str]:
@@ -19,7 +20,18 @@ def terms_of(plan: Mapping[str, Any]) -> list[str]:
 1 h']
     """
     conditions = map(policies.condition_from, plan.get("workload_conditions", ()))
-    return [*_probe(plan.get("node_probe")), *(_condition(condition) for condition in conditions)]
+    return [
+        *_purity(plan.get("keep_jobs_pure")),
+        *_probe(plan.get("node_probe")),
+        *(_condition(condition) for condition in conditions),
+    ]
+
+
+def _purity(how: object) -> list[str]:
+    if not how:
+        return []
+    means = "a reservation of the canaries" if how == placement.RESERVATION else "a feature per arm"
+    return [f"new jobs are kept on machines of one arm by {means}"]
 
 
 def _probe(probe: Mapping[str, Any] | None) -> list[str]:

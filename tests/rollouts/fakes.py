@@ -40,6 +40,7 @@ class FakeFleet:
         self.flashed: list[str] = []
         self.behaviour: dict[str, str] = {}
         self.drained: set[str] = set()
+        self.reserved: dict[str, tuple[list[str], datetime, datetime]] = {}
         self.apart: dict[str, dict[str, list[str]]] = {}
         self.spelling: dict[str, str] = {}  # how a witness spells a version
         self.witnesses: tuple[str, ...] = ("bmc",)
@@ -135,6 +136,11 @@ class FakeFleet:
 
     def foreign_drains(self, *, now: datetime) -> Sequence[ForeignDrain]:
         return list(self.foreign.values())
+
+    def reserve(
+        self, machines: Sequence[str], *, name: str, start: datetime, end: datetime
+    ) -> None:
+        self.reserved[name] = (list(machines), start, end)
 
     def keep_apart(
         self, groups: Mapping[str, Sequence[str]], *, reason: str, now: datetime

@@ -1,5 +1,7 @@
 """Jobs kept pure: the scheduler is asked to place each new job in one arm of an open wave."""
 
+from datetime import timedelta
+
 import pytest
 
 from rollouts import services
@@ -61,3 +63,30 @@ def test_a_scheduler_that_cannot_keep_jobs_apart_refuses_the_plan(
 
     with pytest.raises(PlanRefused, match="keep_jobs_pure: the scheduler cannot"):
         started(fake_fleet, keep_jobs_pure=True)
+
+
+def test_the_canaries_are_reserved_by_name_until_the_wave_is_over(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, keep_jobs_pure="reservation")
+    driver.run(rollout, hours=1)
+    name = f"coalmine-{rollout.pk}-1"
+    machines, start, end = fake_fleet.reserved[name]
+    canaries = rollout.waves.first().members.filter(arm="canary")
+    assert set(machines) == set(canaries.values_list("machine__name", flat=True))
+    assert end - start >= timedelta(hours=48 * 1.5)
+    assert fake_fleet.apart == {}
+
+    services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+    driver.run(rollout, hours=1)
+
+    assert fake_fleet.reserved[name][0] == []
+
+
+def test_a_scheduler_that_cannot_reserve_refuses_such_a_plan(
+    fake_fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(FakeFleet, "reserve")
+
+    with pytest.raises(PlanRefused, match="cannot reserve machines by name"):
+        started(fake_fleet, keep_jobs_pure="reservation")

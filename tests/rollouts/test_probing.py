@@ -89,10 +89,10 @@ def arms_of(rollout: Rollout, names: Sequence[str]) -> dict[str, int]:
 def test_both_arms_are_probed_at_the_same_instants_and_each_machine_once_a_period(
     fake_fleet: FakeFleet, driver: Driver, prober: FakeProber
 ) -> None:
-    rollout = observing(fake_fleet, driver)
+    rollout = observing(fake_fleet, driver, node_probe={"every_hours": 4})
 
     ahead = rollout.waves.get(number=1).clock_start - driver.now
-    driver.run(rollout, hours=13 + ahead / HOUR)
+    driver.run(rollout, hours=11 + ahead / HOUR)
 
     rounds = list(rollout.waves.get(number=1).probes.all())
     assert [one.period for one in rounds] == [0, 1, 2]

@@ -196,3 +196,22 @@ def test_what_somebody_else_drained_gets_no_job_and_is_not_given_back_with_ours(
 
     assert scheduler.drain(names[0], reason="rollout:1", now=ORIGIN).is_idle
     assert len(scheduler.foreign_drains(now=ORIGIN)) == 3
+
+
+def test_no_job_spans_a_reservation_and_others_until_it_ends():
+    fleet = busy_fleet()
+    names = [machine.name for machine in model_of(fleet).machines]
+    scheduler = VirtualScheduler()
+    reserved = set(range(0, 40, 3))
+    chosen = [names[index] for index in sorted(reserved)]
+    scheduler.reserve(chosen, name="coalmine-1-1", start=ORIGIN, end=ORIGIN + HOUR)
+
+    place(fleet)
+    early = [set(job.machines) for job in VirtualJob.objects.all()]
+    VirtualJob.objects.update(ends_at=ORIGIN + 2 * HOUR)
+    place(fleet, now=ORIGIN + 3 * HOUR)
+    late = [set(job.machines) for job in VirtualJob.objects.filter(started_at__gt=ORIGIN)]
+
+    assert early
+    assert all(machines <= reserved or not machines & reserved for machines in early)
+    assert any(machines & reserved and machines - reserved for machines in late)
