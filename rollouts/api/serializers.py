@@ -321,6 +321,23 @@ class AftermathSerializer(StrictSerializer):
         return [{"machine": name, "why": why} for name, why in found.irreversible]
 
 
+class PooledPartSerializer(serializers.Serializer):
+    """One wave's part in the pooled evidence."""
+
+    wave = serializers.IntegerField()
+    z = serializers.FloatField(help_text="of harm, positive: the canaries do worse")
+    information = serializers.FloatField(help_text="planned, in machine-hours")
+
+
+class PooledSerializer(serializers.Serializer):
+    """One guardrail over all judged waves."""
+
+    name = serializers.CharField()
+    z = serializers.FloatField()
+    p_value = serializers.FloatField(help_text="one-sided, of one look")
+    waves = PooledPartSerializer(many=True)
+
+
 class TriageSerializer(StrictSerializer):
     """Why a machine did not come back."""
 

@@ -20,7 +20,7 @@ from fleet import clock
 from fleet.api.base import StrictViewSet, needs, person
 from fleet.hints import hint
 from fleet.models import FirmwareBundle, Machine
-from rollouts import roles, services, tasks
+from rollouts import roles, selectors, services, tasks
 from rollouts.aftermath import aftermath
 from rollouts.api import filters
 from rollouts.api.changes import RosterSerializer
@@ -44,6 +44,7 @@ from rollouts.api.serializers import (
     OrderSerializer,
     PlainSerializer,
     PolicySerializer,
+    PooledSerializer,
     ReasonSerializer,
     ReplayableEvaluationSerializer,
     RolloutSerializer,
@@ -123,6 +124,15 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
     def roster(self, request: Request, pk: str) -> Response:
         """How the fleet has changed under the rollout; nobody leaves a denominator for it."""
         return Response(RosterSerializer(roster_changes(self.get_object())).data)
+
+    @extend_schema(responses=PooledSerializer(many=True))
+    @action(detail=True, filterset_class=None, pagination_class=None)
+    def pooled(self, request: Request, pk: str) -> Response:
+        """One z per guardrail over all judged waves, beside the verdicts; it decides nothing."""
+        waves = self.get_object().waves.all()
+        seen = selectors.deciding_evaluations(waves)
+        pairs = [(wave, seen[wave.pk]) for wave in waves if wave.pk in seen]
+        return Response(PooledSerializer(selectors.pooled_evidence(pairs), many=True).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filterset_class=None, pagination_class=None)

@@ -10,6 +10,7 @@ from rollouts import pipeline, selectors, services
 from rollouts.models import Rollout, Wave
 from tests.factories import NOW
 from tests.rollouts import rows
+from tests.rollouts.test_api import client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -156,3 +157,13 @@ def test_all_waves_weigh_by_what_was_planned_for_them():
         (first**0.5 * 1.0 + second**0.5 * 2.0) / (first + second) ** 0.5
     )
     assert [part["wave"] for part in row["waves"]] == [1, 2]
+
+
+def test_the_api_tells_the_pooled_evidence_beside_the_verdicts():
+    rollout = three_waves(faults=[{"harm_z": 1.0}, {"harm_z": 2.0}, {"harm_z": None}])
+
+    (row,) = client_of("viewer").get(f"/api/v1/rollouts/{rollout.pk}/pooled").json()
+
+    assert row["name"] == "faults"
+    assert row["z"] > 2.0
+    assert [(part["wave"], part["z"]) for part in row["waves"]] == [(1, 1.0), (2, 2.0)]
