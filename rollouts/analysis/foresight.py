@@ -45,7 +45,7 @@ def foreseen_counts(before: FloatArray) -> FloatArray:
     --------
     >>> counts = np.array([0.0] * 60 + [1.0] * 30 + [2.0] * 8 + [40.0, 60.0])
     >>> foreseen_counts(counts)[[0, 99]].round(1).tolist()
-    [0.5, 59.1]
+    [0.4, 60.7]
     """
     known = np.isfinite(before)
     if not known.any():
