@@ -35,6 +35,7 @@ from rollouts.models import (
     Order,
     Policy,
     Preview,
+    ProbeRound,
     Reminder,
     Rollout,
     ScoreBlob,
@@ -258,6 +259,13 @@ class ContaminationAdmin(RecordAdmin):
     list_filter = ("arm", "was_staged")
     list_select_related = ("wave__rollout", "machine")
     search_fields = ("=machine__name",)
+
+
+@admin.register(ProbeRound)
+class ProbeRoundAdmin(RecordAdmin):
+    list_display = ("wave", "number", "begun_at", "ended_at", "measured")
+    list_select_related = ("wave__rollout",)
+    search_fields = ("=wave__rollout__name",)
 
 
 @admin.register(ScoreBlob)

@@ -127,9 +127,10 @@ def test_machines_with_jobs_are_taken_when_their_jobs_end_and_given_back(driver:
         drain_timeout_minutes=60, look_minutes=720, caps={"max_unavailable_share": None}
     )
     seen = set()
-    for _ in range(14):
-        driver.run(rollout, hours=1)
-        driver.now += timedelta(hours=1)
+    for hour in range(1, 25):
+        end = ORIGIN + timedelta(hours=hour)
+        driver.run(rollout, hours=(end - driver.now) / timedelta(hours=1))
+        driver.now = end
         jobs.place(fleet, model_of(fleet), now=driver.now)
         fleet_tasks.watch_jobs()
         seen |= ends(rollout)
