@@ -18,6 +18,7 @@ STAGED = "staged"
 RUNNING_NEW = "running_new"
 IN_PROGRESS = "in_flight"
 BACK = "rolled_back"
+RECOVERED = "recovered"
 RETIRED = "retired"
 
 _ACTIONS: Mapping[str, str] = {
@@ -25,6 +26,7 @@ _ACTIONS: Mapping[str, str] = {
     STAGED: "do not reboot: the next boot would activate the new image; stage the old one first",
     IN_PROGRESS: "wait: each goes to its end or its deadline; do not cut their power",
     BACK: "nothing to do: they run the versions that they came from",
+    RECOVERED: "they came back after all: read the versions back, their return goes by their gate",
     RETIRED: "nothing to do: they have left the fleet",
     AttemptStatus.REJECTED: "check the image's signature and the controller; nothing was written",
     AttemptStatus.FAILED: "read the versions back before any other step; then repair",
@@ -96,6 +98,7 @@ _ORDER = (
     AttemptStatus.NEVER_RETURNED.value,
     STAGED,
     *sorted(status.value for status in FAILURES - {AttemptStatus.NEVER_RETURNED}),
+    RECOVERED,
     IN_PROGRESS,
     RUNNING_NEW,
     BACK,
@@ -156,27 +159,34 @@ def _state(
         return IN_PROGRESS
     if status == AttemptStatus.SUCCEEDED:
         return RUNNING_NEW
-    return status if status in FAILURES else UNTOUCHED
+    return status if status in (*FAILURES, RECOVERED) else UNTOUCHED
 
 
 def _state_of_return(status: str) -> str:
     if status == AttemptStatus.SUCCEEDED:
         return BACK
-    return status if status in FAILURES else IN_PROGRESS
+    return status if status in (*FAILURES, RECOVERED) else IN_PROGRESS
+
+
+def _seen(status: str, triage: str) -> str:
+    """Return an attempt's end as it stands after its triage."""
+    came_back = triage == Attempt.Triage.RECOVERED
+    return RECOVERED if came_back and status == AttemptStatus.NEVER_RETURNED else status
 
 
 def _last_attempts(rollout: Rollout) -> dict[int, str]:
     """Return the status of each machine's newest attempt that was not called off untouched."""
     tried = rollout.attempts.exclude(status=AttemptStatus.CALLED_OFF)
-    rows = tried.order_by("machine_id", "number").values_list("machine_id", "status")
-    return dict(rows)
+    rows = tried.order_by("machine_id", "number").values_list("machine_id", "status", "triage")
+    return {machine: _seen(status, triage) for machine, status, triage in rows}
 
 
 def _returned(rollout: Rollout) -> dict[int, str]:
     """Return the machines whose return has begun, with the status of their newest attempt."""
     begun = [AttemptStatus.SUCCEEDED, *FAILURES, *IN_FLIGHT]
     rows = Attempt.objects.filter(rollout__parent=rollout, status__in=begun)
-    return dict(rows.order_by("machine_id", "pk").values_list("machine_id", "status"))
+    ordered = rows.order_by("machine_id", "pk").values_list("machine_id", "status", "triage")
+    return {machine: _seen(status, triage) for machine, status, triage in ordered}
 
 
 def _staged(rollout: Rollout, last: Mapping[int, str]) -> set[int]:

@@ -71,6 +71,15 @@ def test_every_failure_class_has_a_safe_next_action():
     assert "triage" in said[AttemptStatus.NEVER_RETURNED]
 
 
+def test_a_machine_that_was_found_to_have_come_back_is_no_longer_called_lost():
+    rollout = halted_with_everything()
+
+    rollout.attempts.filter(status="never_returned").update(triage="recovered")
+
+    assert "never_returned" not in groups(rollout)
+    assert groups(rollout)["recovered"] == 1
+
+
 def test_an_image_that_is_written_but_not_active_must_not_be_booted():
     rollout = halted_with_everything()
     failed, running = (
