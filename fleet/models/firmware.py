@@ -194,7 +194,10 @@ class FirmwareRecord(AppendOnlyModel):
                 name="firmware_record_once",
             ),
         )
-        indexes = (models.Index(fields=["kind", "version", "since"], name="firmware_kind_version"),)
+        indexes = (
+            models.Index(fields=["kind", "version", "since"], name="firmware_kind_version"),
+            models.Index(fields=["since"], name="firmware_since"),
+        )
 
     def __str__(self) -> str:
         return f"{self.machine} {self.kind} {self.version} {self.stage} since {self.since}"

@@ -94,6 +94,7 @@ class Machine(models.Model):
         indexes = (
             models.Index(fields=["platform", "state"], name="machine_platform_state"),
             models.Index(fields=["state", "deadline_at"], name="machine_state_deadline"),
+            models.Index(fields=["registered_at"], name="machine_registered_at"),
             models.Index(fields=["rack"], name="machine_rack"),
             models.Index(fields=["site", "pool"], name="machine_site_pool"),
         )

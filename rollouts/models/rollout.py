@@ -369,6 +369,7 @@ class Attempt(models.Model):
                 name="attempt_due",
             ),
             models.Index(fields=["wave", "status"], name="attempt_wave_status"),
+            models.Index(fields=["finished_at"], name="attempt_finished_at"),
         )
 
     def __str__(self) -> str:
