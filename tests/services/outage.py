@@ -8,6 +8,7 @@ Both are processes of their own: the test's own connections are to another datab
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,6 +78,30 @@ def process(
         )
     with servers.ended(started, seconds=15):
         yield started
+
+
+@contextmanager
+def kept_running(*command: str, environment: Mapping[str, str], log: Path) -> Iterator[list[float]]:
+    """A process that is started anew whenever it ends, as its supervisor does (compose: restart).
+
+    Yields when it was started, by the monotonic clock: more than once if it had to be.
+    """
+    is_over, starts = threading.Event(), list[float]()
+
+    def keep() -> None:
+        while not is_over.is_set():
+            starts.append(time.monotonic())
+            with process(*command, environment=environment, log=log) as running:
+                while running.poll() is None and not is_over.wait(0.5):
+                    pass
+
+    supervisor = threading.Thread(target=keep)
+    supervisor.start()
+    try:
+        yield starts
+    finally:
+        is_over.set()
+        supervisor.join()
 
 
 def worker(name: str) -> tuple[str, ...]:
