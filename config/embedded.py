@@ -207,6 +207,8 @@ def run_parts(
             for part in (web, EmbeddedWorker(concurrency=concurrency), EmbeddedBeat()):
                 part.start()
                 parts.append(part)
+            # Beat waits a whole interval first; until then a page would call the worker away.
+            app.send_task("fleet.tasks.heartbeat")
             (on_ready or announce)(f"http://{host}:{web.port}/")
             fallen = watch(parts, stop=stop)
         finally:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,18 @@ def served(data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, process.stdout.readline().strip()
 
 
+def is_deciding(address: str, *, seconds: float) -> bool:
+    """Whether the worker has done something end to end by then."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(address + "healthz", timeout=10):
+                return True
+        except urllib.error.HTTPError:
+            time.sleep(0.2)
+    return False
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_one_process_serves_the_site_and_ends_cleanly_on_a_signal(
     tmp_path: Path, sent: signal.Signals
@@ -54,6 +67,7 @@ def test_one_process_serves_the_site_and_ends_cleanly_on_a_signal(
             assert answer.status == 200
         with urllib.request.urlopen(address + "admin/login/", timeout=10) as answer:
             assert b"Coalmine" in answer.read()
+        assert is_deciding(address, seconds=20), "beat's first heartbeat comes after 30 s"
 
         process.send_signal(sent)
         status = process.wait(20)
