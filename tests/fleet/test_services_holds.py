@@ -76,3 +76,25 @@ def test_holds_are_looked_at_again_until_they_match(monkeypatch: pytest.MonkeyPa
 
     assert still is None
     assert TelemetryHold.objects.get().until is not None
+
+
+def test_slow_bmcs_delay_the_others_by_one_run_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    seconds = iter(range(0, 10_000, 15))  # one answer takes 15 s of a run's 20 s
+
+    class Slow:
+        def snapshot(self, machine, *, now):
+            asked.append(machine)
+            raise ConnectionError("timed out")
+
+    times = iter(NOW + minute * timedelta(minutes=1) for minute in range(1, 100))
+    monkeypatch.setattr(adapters, "installer", Slow)
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(tasks.clock, "now", lambda: next(times))
+    for name in ("a", "b", "c"):
+        services.hold_telemetry(make_machine(name=name), before=BEFORE, shown=None, now=NOW)
+
+    for _ in range(3):
+        tasks.check_holds()
+
+    assert asked == ["a", "b", "c"]
