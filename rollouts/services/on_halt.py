@@ -5,6 +5,7 @@ none is mistaken for it; the scheduler is told, and told again until it has take
 out of service already is left where it is: it is recorded that it is not to be rebooted.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -25,6 +26,8 @@ from rollouts.services.records import lock, record_order
 
 #: Machines that one pass cordons; the next pass takes the rest.
 MOST_AT_ONCE = 500
+#: Wall time after which a pass leaves the rest of telling the scheduler to the next one.
+LONGEST_RUN_SECONDS = 20.0
 _REASONS = {
     Action.Kind.DRAIN: "out of work since the rollout was halted",
     Action.Kind.DO_NOT_REBOOT: "do not reboot: its firmware may not come back",
@@ -40,6 +43,10 @@ def carry_out(rollout: Rollout, *, now: datetime) -> None:
     left = list(_left_to_do(rollout)[:MOST_AT_ONCE])
     for attempt in left:
         _cordon(attempt, now=now)
+    end = time.monotonic() + LONGEST_RUN_SECONDS
+    for attempt in left:
+        if time.monotonic() > end:
+            return  # a scheduler that is silent must not hold a worker once per machine
         is_working = attempt.machine.state == State.IN_SERVICE
         if not is_working or doors.keep_away(attempt, now=now):
             _record(attempt, now=now)

@@ -1,5 +1,6 @@
 """What a plan does with canaries after a halt: drain them, or see that nobody reboots them."""
 
+import itertools
 from collections import Counter
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from fleet.models import Cordon, Machine
 from rollouts import services
 from rollouts.errors import OrderRefused
 from rollouts.models import Action, Rollout
+from rollouts.services import on_halt
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import OLD, started
@@ -194,3 +196,25 @@ def test_in_observe_mode_a_halt_does_nothing_with_canaries(
     driver.run(rollout, hours=1)
 
     assert idle(rollout) == set()
+
+
+def test_a_silent_scheduler_holds_no_worker_once_per_machine(
+    fake_fleet: FakeFleet, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollout = started(fake_fleet, on_halt={"succeeded": "drain"})
+    driver.run(rollout, hours=3)
+    asked: list[str] = []
+
+    def silent(machine: str, **_: object) -> None:
+        asked.append(machine)
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        seconds = itertools.count(step=15)  # one time-out takes 15 s of a pass's 20 s
+        patch.setattr(on_halt.time, "monotonic", lambda: float(next(seconds)))
+        patch.setattr(fake_fleet, "drain", silent)
+        services.halt(rollout, actor=make_user(), reason="slow", now=driver.now)
+        on_halt.carry_out(Rollout.objects.get(pk=rollout.pk), now=driver.now)
+
+    assert len(asked) == 1
+    assert len(idle(rollout)) == 8  # kept from work by their rows, whatever the scheduler does
