@@ -142,7 +142,7 @@ def measure() -> list[Cost]:
     from fleet.models import FirmwareBundle
     from rollouts import pipeline, services
     from rollouts.models import Rollout
-    from rollouts.services.previews import preview
+    from rollouts.services.plans.previews import preview
 
     ann, bob = (User.objects.get(username=name) for name in ("ann", "bob"))
     costs: list[Cost] = []

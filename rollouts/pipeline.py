@@ -19,20 +19,11 @@ from rollouts.analysis.wave import Look, WavePlan, WaveState
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import AttemptStatus, Status, Trigger, WaveStatus, WaveTrigger
 from rollouts.models import Action, Attempt, Decision, Rollout, Wave
-from rollouts.services import (
-    cycles,
-    draw_check,
-    on_halt,
-    orders,
-    outside,
-    placement,
-    probing,
-    retries,
-    starts,
-    surveillance,
-    waves,
-)
+from rollouts.services.attempts import retries, starts
+from rollouts.services.evidence import cycles, draw_check, surveillance
+from rollouts.services.orders import steering
 from rollouts.services.records import lock, lock_family, move, move_wave
+from rollouts.services.waves import course, on_halt, outside, placement, probing
 
 #: A look is taken once its telemetry has come in, and at the latest this long after its cutoff.
 GRACE = timedelta(minutes=15)
@@ -248,13 +239,13 @@ def _run(rollout: Rollout, *, now: datetime) -> None:
         if draw_check.refusal(wave, now=now) is not None:
             _start_waiting(rollout, now=now)
             return
-        waves.start_wave(wave, cause=selectors.cause_of_next_wave(rollout), now=now)
+        course.start_wave(wave, cause=selectors.cause_of_next_wave(rollout), now=now)
     if _stop_on_installs(rollout, wave, now=now) or _enact_decision(rollout, wave, now=now):
         return
     if wave.status == WaveStatus.INSTALLING:
-        waves.progress_install(wave, now=now)
+        course.progress_install(wave, now=now)
     elif wave.status == WaveStatus.SETTLING:
-        waves.settle(wave, now=now)
+        course.settle(wave, now=now)
     retries.retry_due(rollout, now=now)
     _start_waiting(rollout, now=now)
 
@@ -284,8 +275,8 @@ def _halt(rollout: Rollout, wave: Wave, reason: str, *, now: datetime) -> None:
     )
     parent = rollout.parent
     if parent is not None and parent.status == Status.ROLLING_BACK:
-        orders.halt(parent, now=now, decision=decision)
-    orders.halt(rollout, now=now, decision=decision)
+        steering.halt(parent, now=now, decision=decision)
+    steering.halt(rollout, now=now, decision=decision)
 
 
 def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
@@ -294,7 +285,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     if decision is None or rollout.mode == Rollout.Mode.OBSERVE:
         return False
     if decision.kind == DecisionKind.HALT:
-        orders.halt(rollout, now=now, decision=decision)
+        steering.halt(rollout, now=now, decision=decision)
         return True
     if wave.status != WaveStatus.OBSERVING:
         return False
@@ -308,7 +299,7 @@ def _enact_decision(rollout: Rollout, wave: Wave, *, now: datetime) -> bool:
     if selectors.advised_widen(wave) is not None:
         return False  # it waits for its confirmation, however long that takes
     if decision.reason_code == Reason.EXTENDED and not wave.is_extended:
-        waves.extend_window(wave, now=decision.as_of)
+        course.extend_window(wave, now=decision.as_of)
     elif decision.reason_code == Reason.INCONCLUSIVE or _is_blind_at_the_end(wave, decision):
         move_wave(wave, WaveTrigger.HOLD, cause=decision, now=now, next_look_at=None)
         return True
@@ -346,7 +337,7 @@ def _finish(rollout: Rollout, *, now: datetime) -> None:
     decision = cycles.decide(rollout, DecisionKind.COMPLETE, code, words, as_of=now)
     move(rollout, Trigger.COMPLETE, cause=decision, now=now, finished_at=now)
     if rollout.parent is not None and rollout.parent.status == Status.ROLLING_BACK:
-        waves.finish_roll_back(rollout.parent, cause=decision, now=now)
+        course.finish_roll_back(rollout.parent, cause=decision, now=now)
 
 
 @transaction.atomic
@@ -362,7 +353,7 @@ def _after_halt(rollout: Rollout, *, now: datetime) -> None:
         "the plan returns its canaries to the versions they came from after a halt",
         as_of=now,
     )
-    waves.start_roll_back(rollout, cause=decision, now=now)
+    course.start_roll_back(rollout, cause=decision, now=now)
 
 
 def _rolls_back(rollout: Rollout) -> bool:
@@ -376,9 +367,9 @@ def _rolls_back(rollout: Rollout) -> bool:
 
 
 def _watch_roll_back(rollout: Rollout, *, now: datetime) -> None:
-    child = waves.continue_roll_back(rollout, now=now)
+    child = course.continue_roll_back(rollout, now=now)
     if child is not None and child.status == Status.COMPLETED:
-        waves.finish_roll_back(rollout, cause=child.decisions.order_by("-pk").first(), now=now)
+        course.finish_roll_back(rollout, cause=child.decisions.order_by("-pk").first(), now=now)
 
 
 # --- when next -------------------------------------------------------------------------------

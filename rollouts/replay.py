@@ -17,9 +17,9 @@ from rollouts.analysis.surveillance import watch
 from rollouts.analysis.verdicts import Reason, Verdict
 from rollouts.analysis.wave import WaveState
 from rollouts.models import Assignment, Evaluation
-from rollouts.services import surveillance
-from rollouts.services.cycles import unpack_scores
-from rollouts.services.drawn import stored
+from rollouts.services.evidence import surveillance
+from rollouts.services.evidence.cycles import unpack_scores
+from rollouts.services.evidence.drawn import stored
 
 
 def replay(evaluation: Evaluation) -> dict[str, bool]:

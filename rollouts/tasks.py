@@ -22,7 +22,11 @@ from rollouts import pipeline, selectors
 from rollouts.analysis.verdicts import DecisionKind, Reason
 from rollouts.errors import StaleRollout
 from rollouts.models import Attempt, Rollout
-from rollouts.services import approvals, attempts, clocks, cycles, outside, reminders
+from rollouts.services.attempts import turns
+from rollouts.services.evidence import cycles
+from rollouts.services.orders import clocks, reminders
+from rollouts.services.plans import approvals
+from rollouts.services.waves import outside
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +102,7 @@ def install(attempt_ids: Sequence[int]) -> None:
     """Take due attempts a step on. Safe to repeat: each is leased, its order has one key."""
     now = clock.now()
     try:
-        attempts.advance(attempt_ids, now=now)
+        turns.advance(attempt_ids, now=now)
     finally:
         _wake_finished(attempt_ids, now=now)
 

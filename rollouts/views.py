@@ -48,7 +48,7 @@ from rollouts.forms import (
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Evaluation, Order, Rollout
 from rollouts.roster import roster_changes
-from rollouts.services.risk import residual_risk
+from rollouts.services.plans.risk import residual_risk
 from rollouts.suspects import line_up
 
 View = Callable[..., HttpResponse]

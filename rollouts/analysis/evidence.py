@@ -104,6 +104,9 @@ class Track(Protocol):
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         """For a recorded case: could a comparison of this size have decided?"""
 
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        """Whole numbers that judging again needs beyond the scores, under names of the look."""
+
     def judge(
         self, moment: Moment, sums: Mapping[str, IntArray]
     ) -> tuple[GuardrailEvaluation, GuardrailState]:
@@ -255,6 +258,22 @@ def varies_nowhere(values: FloatArray, group: IntArray) -> bool:
         if not (some == one[kind]).all():
             return False
     return True
+
+
+def is_below(z: float | None, bound: float) -> bool:
+    """Is non-inferiority shown by a z against the margin?"""
+    return z is not None and z < -bound
+
+
+def millionths(value: float | None) -> int | None:
+    """A figure as a whole number, in which a replay agrees whatever library computes it.
+
+    Examples
+    --------
+    >>> millionths(-1.96), millionths(None)
+    (-1960000, None)
+    """
+    return None if value is None or not math.isfinite(value) else round(1e6 * value)
 
 
 def finite(value: float | None) -> float | None:

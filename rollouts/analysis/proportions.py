@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import betaln, logsumexp
 from scipy.stats import beta as beta_distribution
-from scipy.stats import binom, hypergeom
+from scipy.stats import hypergeom
 
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
+from rollouts.analysis.samples import FloatArray
 
 LEAST_TOLERATED_FAILURE_SHARE = 0.01
 TOLERATED_TIMES_BASELINE = 1.5
@@ -41,7 +41,8 @@ def install_log_e(failures: int, attempts: int, *, p0: float) -> float:
     E is the likelihood averaged over p uniform above p0, over that at p0; the
     tail of the beta is written as a binomial sum, so that nothing underflows:
     `1 - I_p0(x+1, n-x+1) = P(Bin(n+1, p0) <= x)`. Exact if installs fail
-    independently with probabilities up to p0.
+    independently with probabilities up to p0. Written with logarithms alone, so
+    that a replay needs no library whose last digits may differ.
 
     Examples
     --------
@@ -51,9 +52,36 @@ def install_log_e(failures: int, attempts: int, *, p0: float) -> float:
     _check_counts(failures, attempts)
     _check_open_share(p0, name="p0")
     x, n = failures, attempts
-    log_tail = float(logsumexp(binom.logpmf(np.arange(x + 1), n + 1, p0)))
+    log_beta = -math.log(n + 1) - float(_log_choices(n, min(x, n - x))[-1])
     log_null = x * math.log(p0) + (n - x) * math.log1p(-p0)
-    return float(betaln(x + 1, n - x + 1)) + log_tail - math.log1p(-p0) - log_null
+    return log_beta + _log_at_most(x, n + 1, p=p0) - math.log1p(-p0) - log_null
+
+
+def chance_of_at_most(x: int, n: int, *, p: float) -> float:
+    """P(Bin(n, p) <= x): below `level` exactly where the upper bound at 1 - level is below p.
+
+    Examples
+    --------
+    >>> chance_of_at_most(0, 59, p=0.05) < 0.05 < chance_of_at_most(0, 58, p=0.05)
+    True
+    """
+    _check_counts(x, n)
+    _check_open_share(p, name="p")
+    return math.exp(min(_log_at_most(x, n, p=p), 0.0))
+
+
+def _log_at_most(x: int, n: int, *, p: float) -> float:
+    """log P(Bin(n, p) <= x), summed from the terms."""
+    odds = math.log(p) - math.log1p(-p)
+    terms = _log_choices(n, x) + np.arange(x + 1) * odds
+    top = float(terms.max())
+    return top + math.log(float(np.exp(terms - top).sum())) + n * math.log1p(-p)
+
+
+def _log_choices(n: int, most: int) -> FloatArray:
+    """log of n over k, for k from 0 to `most`."""
+    k = np.arange(1, most + 1)
+    return np.concatenate([[0.0], np.cumsum(np.log((n - k + 1) / k))])
 
 
 class Bound(StrEnum):
@@ -172,7 +200,7 @@ def judge_installs(
         log_e=log_e,
         upper=upper,
         is_harmful=alpha > 0 and log_e >= -math.log(alpha),
-        is_not_worse=upper < limit,
+        is_not_worse=chance_of_at_most(failures, attempts, p=limit) < beta,
     )
 
 

@@ -21,7 +21,7 @@ from rollouts.api.views import ROLLOUT_PARAMETERS, OfRollout
 from rollouts.errors import OrderRefused
 from rollouts.lifecycle import Status
 from rollouts.models import Preview, Rollout
-from rollouts.services.previews import members_of
+from rollouts.services.plans.previews import members_of
 
 ROLLOUT = extend_schema(parameters=ROLLOUT_PARAMETERS)
 DIGEST = OpenApiParameter("digest", OpenApiTypes.STR, OpenApiParameter.PATH)

@@ -58,7 +58,7 @@ from rollouts.api.serializers import (
 from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
 from rollouts.roster import roster_changes
-from rollouts.services.risk import residual_risk
+from rollouts.services.plans.risk import residual_risk
 
 
 class MayOrder(BasePermission):

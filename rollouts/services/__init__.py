@@ -1,11 +1,9 @@
 """What changes rollouts: every write goes through these functions."""
 
-from rollouts.services.approvals import approve, deny, expire_approvals
-from rollouts.services.freezes import freeze_refusals, lift_freeze, set_freeze
-from rollouts.services.members import exclude, retry
-from rollouts.services.memory import clear
-from rollouts.services.on_halt import release
-from rollouts.services.orders import (
+from rollouts.services.orders.freezes import freeze_refusals, lift_freeze, set_freeze
+from rollouts.services.orders.members import exclude, retry
+from rollouts.services.orders.memory import clear
+from rollouts.services.orders.steering import (
     acknowledge,
     advance,
     cancel,
@@ -19,9 +17,11 @@ from rollouts.services.orders import (
     start,
     triage,
 )
-from rollouts.services.plans import create_draft, draft_of, save_policy, submit
-from rollouts.services.previews import glance, preview
-from rollouts.services.stops import STOPPED, halt_all, supersede, withdraw_bundle
+from rollouts.services.orders.stops import STOPPED, halt_all, supersede, withdraw_bundle
+from rollouts.services.plans.approvals import approve, deny, expire_approvals
+from rollouts.services.plans.previews import glance, preview
+from rollouts.services.plans.submission import create_draft, draft_of, save_policy, submit
+from rollouts.services.waves.on_halt import release
 
 __all__ = [
     "STOPPED",

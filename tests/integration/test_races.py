@@ -18,7 +18,8 @@ from rollouts import pipeline, selectors, services, tasks
 from rollouts.errors import OrderRefused, PlanRefused, StaleRollout
 from rollouts.lifecycle import IllegalTransition
 from rollouts.models import Attempt, AttemptEvent, Decision, Evaluation, Rollout, Transition, Wave
-from rollouts.services import cycles, starts
+from rollouts.services.attempts import starts
+from rollouts.services.evidence import cycles
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import started

@@ -5,7 +5,7 @@ from typing import Any
 
 from rollouts import services
 from rollouts.models import Decision, Evaluation, Rollout, ScoreBlob, Wave
-from rollouts.services.cycles import pack_scores
+from rollouts.services.evidence.cycles import pack_scores
 from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
 
 GUARDRAILS = [

@@ -13,7 +13,7 @@ import rollouts.errors
 from config.api import PROBLEMS
 from rollouts import roles, services
 from rollouts.models import Attempt, Order, Rollout
-from rollouts.services.cycles import unpack_scores
+from rollouts.services.evidence.cycles import unpack_scores
 from tests.factories import NOW, make_bundle, make_user
 from tests.rollouts import rows
 

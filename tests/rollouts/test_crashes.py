@@ -21,7 +21,7 @@ from rollouts.models import (
     Rollout,
     Transition,
 )
-from rollouts.services import cycles
+from rollouts.services.evidence import cycles
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.kills import DeadlyFleet, MortalDriver, Reaper, run_out
@@ -265,7 +265,7 @@ def test_a_run_whose_time_is_over_leaves_the_rest_due_and_free(
     rollout = started(fake_fleet, machines=20)
     tasks.evaluate(rollout.pk)
     due = selectors.due_attempts(driver.now)
-    monkeypatch.setattr(tasks.attempts, "LONGEST_RUN_SECONDS", -1.0)
+    monkeypatch.setattr(tasks.turns, "LONGEST_RUN_SECONDS", -1.0)
 
     tasks.install(due)
 
@@ -382,7 +382,7 @@ def test_an_order_that_comes_while_a_worker_holds_the_rollout_is_not_forgotten(
 
     def order_comes_in(given: Rollout, *, now):
         at = following(given, now=now)
-        services.orders.wake(given, now)
+        services.orders.steering.wake(given, now)
         return at
 
     monkeypatch.setattr(pipeline, "next_due", order_comes_in)

@@ -12,8 +12,8 @@ from fleet import services as fleet
 from rollouts import pipeline
 from rollouts.models import Evaluation, Membership, ScoreBlob, Wave
 from rollouts.replay import replay
-from rollouts.services.cycles import pack_scores, unpack_scores
-from rollouts.services.waves import start_wave
+from rollouts.services.evidence.cycles import pack_scores, unpack_scores
+from rollouts.services.waves.course import start_wave
 from tests.factories import NOW, make_fault_report, make_observation_report
 from tests.rollouts import rows
 

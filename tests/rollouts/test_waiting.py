@@ -28,7 +28,7 @@ from rollouts.lifecycle import (
     WaveTrigger,
 )
 from rollouts.models import Attempt, Reminder, Rollout
-from rollouts.services import reminders
+from rollouts.services.orders import reminders
 from tests.factories import NOW, make_user
 from tests.rollouts import rows, test_api, test_views
 from tests.rollouts.fakes import Driver, FakeFleet

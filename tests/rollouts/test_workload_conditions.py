@@ -12,7 +12,7 @@ from rollouts import policies, services
 from rollouts.errors import PolicyRefused
 from rollouts.explain import explain
 from rollouts.models import Rollout
-from rollouts.services.previews import preview
+from rollouts.services.plans.previews import preview
 from tests.factories import NOW, make_observation_report, make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import bundle_of, document, started

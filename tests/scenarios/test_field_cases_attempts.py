@@ -11,8 +11,8 @@ from fleet.models import Fault, FirmwareRecord, Machine
 from rollouts import selectors, services, tasks
 from rollouts.errors import OrderRefused
 from rollouts.models import Attempt, Clearance, Decision, Rollout
-from rollouts.services import steps
-from rollouts.services.population import read_population
+from rollouts.services.attempts import steps
+from rollouts.services.plans.population import read_population
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import NEW, OLD, bundle_of, started

@@ -20,7 +20,7 @@ from fleet.models import Cordon, FirmwareBundle, Job, Machine
 from rollouts import pipeline, planning, services
 from rollouts.errors import ApprovalExpired, PlanChanged, PlanRefused
 from rollouts.models import Assignment, Order, Preview, Rollout
-from rollouts.services.previews import members_of
+from rollouts.services.plans.previews import members_of
 from tests.factories import (
     NOW,
     make_bundle,

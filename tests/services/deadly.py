@@ -26,7 +26,7 @@ from fleet.adapters import (
 from rollouts import pipeline, tasks
 from rollouts.analysis.verdicts import DecisionKind
 from rollouts.lifecycle import WaveTrigger
-from rollouts.services import orders
+from rollouts.services.orders import steering
 
 #: The ten points, in the order in which a rollout comes by them.
 POINTS = (
@@ -142,7 +142,7 @@ def before(owner: Any, name: str, kill: Callable[..., None]) -> None:
 
 def arm() -> None:
     """Set the traps of this process."""
-    after(pipeline.waves, "start_wave", lambda _, wave, **__: die(wave.rollout.name, "planned"))
+    after(pipeline.course, "start_wave", lambda _, wave, **__: die(wave.rollout.name, "planned"))
     before(
         pipeline,
         "run_cycle",
@@ -166,7 +166,7 @@ def arm() -> None:
             trigger == WaveTrigger.WIDEN and die(wave.rollout.name, "before-the-next-wave")
         ),
     )
-    before(orders, "call_off_waiting", lambda rollout, **_: die(rollout.name, "while-halting"))
+    before(steering, "call_off_waiting", lambda rollout, **_: die(rollout.name, "while-halting"))
 
 
 if os.environ.get("DEADLY") == "1":

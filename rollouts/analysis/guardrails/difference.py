@@ -3,12 +3,16 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from rollouts.analysis.differences import Difference
 from rollouts.analysis.evidence import (
     Moment,
     figure,
     finite,
     harm_bound,
+    is_below,
+    millionths,
     spent_details,
     stepped_halt,
     stepped_widen,
@@ -17,7 +21,7 @@ from rollouts.analysis.evidence import (
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.pooling import harm_z, pooled_difference
-from rollouts.analysis.samples import IntArray
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
 
@@ -37,10 +41,10 @@ def judged_difference(
     """Halt by re-assignment, widen by the clustered z, limits on the difference."""
     state = stepped_halt(moment, harm)
     here = None if found is None or not has_margin else found.under_margin(guardrail.margin)
-    every = _with_earlier(here, run.plan.earlier.get(guardrail.name, ()))
+    every = with_earlier(here, run.plan.earlier.get(guardrail.name, ()))
+    z = difference_z(every, guardrail.margin)
     if has_margin and moment.may_show and not state.is_crossed:
-        is_shown = every is not None and _z(every, guardrail.margin) < -moment.widen_bound
-        state = stepped_widen(moment, state, is_shown=is_shown)
+        state = stepped_widen(moment, state, is_shown=is_below(z, moment.widen_bound))
     low, high = _difference_limits(
         guardrail, moment, harm, found, every=every, state=state, has_margin=has_margin
     )
@@ -76,6 +80,7 @@ def judged_difference(
             "tolerance": guardrail.tolerance,
             "statistic": int(harm[0]),
             "harm_z": harm_z(harm),
+            "widen_z": millionths(z),
             "difference": None if here is None else {"estimate": here[0], "error": here[1]},
             **_cumulative(every, here, waves=len(run.plan.earlier.get(guardrail.name, ()))),
         },
@@ -83,15 +88,26 @@ def judged_difference(
     return evaluation, state
 
 
-def _with_earlier(
+def with_earlier(
     here: tuple[float, float] | None, earlier: Sequence[tuple[float, float]]
 ) -> tuple[float, float] | None:
     """This wave's difference with those of the waves before; None where it has none yet."""
     return here if here is None or not earlier else pooled_difference([*earlier, here])
 
 
-def _z(difference: tuple[float, float], margin: float) -> float:
-    return (difference[0] - margin) / difference[1]
+def difference_z(difference: tuple[float, float] | None, margin: float) -> float | None:
+    """z of "canaries are worse by the margin"."""
+    return None if difference is None else (difference[0] - margin) / difference[1]
+
+
+def kept_outcomes(
+    total: FloatArray | IntArray, occasions: IntArray | BoolArray, *, name: str, look: int
+) -> dict[str, IntArray]:
+    """Outcomes and occasions per unit, which are counts, as a checkpoint keeps them."""
+    return {
+        f"{name}/outcomes/{look}": np.rint(total).astype(np.int64),
+        f"{name}/occasions/{look}": occasions.astype(np.int64),
+    }
 
 
 def _cumulative(

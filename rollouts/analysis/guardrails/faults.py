@@ -23,6 +23,8 @@ from rollouts.analysis.evidence import (
     figure,
     finite,
     harm_bound,
+    is_below,
+    millionths,
     spent_details,
     stepped_halt,
     stepped_widen,
@@ -79,6 +81,34 @@ class Before(NamedTuple):
         """Of all units together; None without service."""
         total = float(self.days.sum())
         return float(self.episodes.sum()) / total if total > 0 else None
+
+
+MICROSECONDS = "microseconds"
+"""Name under which a checkpoint keeps each unit's time in service."""
+TOTALS, THINNING = "totals", "thinning"
+
+
+def table_of(
+    episodes: IntArray, microseconds: IntArray, *, is_canary: BoolArray, stratum: IntArray
+) -> FaultTable:
+    """The table of the units that count (episodes not negative), from whole numbers."""
+    here = episodes >= 0
+    return FaultTable(
+        episodes=episodes[here],
+        days=microseconds[here] / (1e6 * SECONDS_PER_DAY),
+        is_canary=is_canary[here],
+        strata=Strata.of(stratum[here]),
+    )
+
+
+def model_of(table: FaultTable, *, method: str) -> Thinning | Totals | None:
+    """What "not worse" is judged by."""
+    return Totals.of(table) if method == TOTALS else Thinning.of(table)
+
+
+def margin_z(model: Thinning | Totals | None, margin: float) -> float | None:
+    """z of "canaries fail `margin` times as often"; None where nothing can be said."""
+    return None if model is None or not math.isfinite(margin) else model.z(margin)
 
 
 def period_before(guardrail: Guardrail, run: Run) -> Before | None:
@@ -202,13 +232,25 @@ class FaultTrack:
         return f"{self.guardrail.name}/harm/{self.run.looks[index].number}"
 
     def table(self, index: int) -> FaultTable:
-        here = self.run.present(index)
-        return FaultTable(
-            episodes=self.count[here, index],
-            days=self.run.exposure.days[here, index],
-            is_canary=self.run.is_canary[here],
-            strata=Strata.of(self.run.samples.units.stratum[here]),
+        return table_of(
+            self._episodes(index),
+            self.run.microseconds(index),
+            is_canary=self.run.is_canary,
+            stratum=self.run.samples.units.stratum,
         )
+
+    def _episodes(self, index: int) -> IntArray:
+        """Episodes per unit; -1 where the unit does not count at this look."""
+        return np.where(self.run.present(index), self.count[:, index], -1)
+
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        if not at_checkpoint:
+            return {}
+        number = self.run.looks[index].number
+        return {
+            f"{self.guardrail.name}/episodes/{number}": self._episodes(index),
+            f"{MICROSECONDS}/{number}": self.run.microseconds(index),
+        }
 
     @property
     def absent(self) -> str | None:
@@ -251,7 +293,7 @@ class FaultTrack:
         if before is None or not self.run.has_whole_day(index):
             return None
         return FaultChange(
-            episodes=np.where(self.run.present(index), self.count[:, index], -1),
+            episodes=self._episodes(index),
             seconds=np.rint(self.run.exposure.seconds[:, index]).astype(np.int64),
             episodes_before=before.episodes,
             seconds_before=np.rint(before.days * SECONDS_PER_DAY).astype(np.int64),
@@ -272,9 +314,10 @@ class FaultTrack:
         harm = sums[self._key(k)]
         state = stepped_halt(moment, harm)
         table = self.table(k)
-        model = Totals.of(table) if self.family_takes_out[k] else Thinning.of(table)
+        model = model_of(table, method=self._method(k))
+        z = margin_z(model, self.margin)
         if moment.may_show and not state.is_crossed:
-            state = stepped_widen(moment, state, is_shown=self._is_shown(model, moment))
+            state = stepped_widen(moment, state, is_shown=is_below(z, moment.widen_bound))
         fixed = rate_ratio(table)
         limits = self._limits(table, model, moment=moment, state=state, harm=harm)
         verdict = verdict_for(moment, state)
@@ -305,7 +348,8 @@ class FaultTrack:
                 **spent_details(moment, state),
                 "margin": finite(self.margin),
                 "episodes": {"canary": table.count(True), "control": table.count(False)},
-                "widen_method": "totals" if self.family_takes_out[k] else "thinning",
+                "widen_method": self._method(k),
+                "widen_z": millionths(z),
                 "fixed_look_method": fixed.method,
                 "is_clipped": limits.is_clipped,
                 "statistic": int(harm[0]),
@@ -315,11 +359,8 @@ class FaultTrack:
         )
         return evaluation, state
 
-    def _is_shown(self, model: Thinning | Totals | None, moment: Moment) -> bool:
-        if model is None or not math.isfinite(self.margin):
-            return False
-        z = model.z(self.margin)
-        return z is not None and z < -moment.widen_bound
+    def _method(self, index: int) -> str:
+        return TOTALS if self.family_takes_out[index] else THINNING
 
     def _limits(
         self,

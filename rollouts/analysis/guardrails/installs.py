@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rollouts.analysis.evidence import Moment, spent_details, stepped_widen, verdict_for
+import numpy as np
+
+from rollouts.analysis.evidence import (
+    Moment,
+    millionths,
+    spent_details,
+    stepped_widen,
+    verdict_for,
+)
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.proportions import Bound, InstallJudgement, clopper_pearson, judge_installs
@@ -12,6 +20,14 @@ from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval,
 from rollouts.analysis.wave import GuardrailState
 
 SUCCEEDED = "succeeded"
+FAILED = "failed"
+"""Name under which a look keeps, in order of time, which of its installs failed."""
+
+
+def stepped_installs(moment: Moment) -> GuardrailState:
+    """The state after installs have proved harmful; the first look that says so stays."""
+    state = moment.state
+    return state if state.is_crossed else replace(state, halt_look=moment.look.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +54,15 @@ class InstallTrack:
             return 0, 0
         known = rows.outcome[rows.time_seconds <= self.run.as_of[index]].tolist()
         return sum(rows.outcomes[code] != SUCCEEDED for code in known), len(known)
+
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        rows = self.run.samples.attempts
+        if rows is None:
+            return {}
+        known = rows.outcome[rows.time_seconds <= self.run.as_of[index]]
+        failed = np.array([name != SUCCEEDED for name in rows.outcomes], dtype=np.int64)
+        number = self.run.looks[index].number
+        return {f"{self.guardrail.name}/{FAILED}/{number}": failed[known]}
 
     def _cumulative(self, index: int) -> tuple[int, int]:
         return self.run.plan.cumulative_attempts or self._finished(index)
@@ -81,8 +106,8 @@ class InstallTrack:
         now = self._judged(failures, attempts, alpha=alpha)
         every = self._judged(*self._cumulative(moment.index))
         state = moment.state
-        if now.is_harmful and state.halt_look is None:
-            state = replace(state, halt_look=moment.look.number)
+        if now.is_harmful:
+            state = stepped_installs(moment)
         if moment.may_show and not state.is_crossed:
             state = stepped_widen(moment, state, is_shown=every.is_not_worse)
         verdict = verdict_for(moment, state)
@@ -110,6 +135,7 @@ class InstallTrack:
                 "tolerated": now.tolerated,
                 "limit": now.limit,
                 "log_e": now.log_e,
+                "log_e_millionths": millionths(now.log_e),
                 "upper": every.upper,
             },
         )

@@ -21,7 +21,7 @@ from rollouts.analysis.evidence import (
     verdict_for,
 )
 from rollouts.analysis.exposure import clock_start
-from rollouts.analysis.guardrails.difference import judged_difference
+from rollouts.analysis.guardrails.difference import judged_difference, kept_outcomes
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
 from rollouts.analysis.pooling import harm_z
@@ -141,6 +141,9 @@ class RecoveryTrack:
             slope=sums[self._key(index, side, "slope")] / np.sqrt(count + 2.0),
             tested=self._factors[side],
         )
+
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        return {}  # both tests sum the scores
 
     @property
     def absent(self) -> str | None:
@@ -304,6 +307,12 @@ class SeverePathTrack:
             columns[self._key(k, "sum")] = quantised(excess, per_unit=UNITS_PER_LOG)
             columns[self._key(k, "count")] = count.astype(np.int64)
         return columns
+
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        if not at_checkpoint:
+            return {}
+        look = self.run.looks[index].number
+        return kept_outcomes(*self._outcomes(index), name=self.guardrail.name, look=look)
 
     @property
     def absent(self) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 from rollouts.analysis.differences import Outcomes, difference_of
 from rollouts.analysis.evidence import Moment
 from rollouts.analysis.exposure import clock_start, service_spans
-from rollouts.analysis.guardrails.difference import judged_difference
+from rollouts.analysis.guardrails.difference import judged_difference, kept_outcomes
 from rollouts.analysis.guardrails.interruptions import (
     interruptions_at,
     is_begun,
@@ -66,6 +66,15 @@ class UnitTrack:
             )
             for k, (value, known, _) in enumerate(self.figures)
         }
+
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        if not (self.has_margin and at_checkpoint):
+            return {}
+        value, known, _ = self.figures[index]
+        look = self.run.looks[index].number
+        return kept_outcomes(
+            np.where(known, value, 0.0), known, name=self.guardrail.name, look=look
+        )
 
     def missing(self, index: int) -> str | None:
         if self.absent is not None:
@@ -132,15 +141,33 @@ def novel_rows(run: Run, index: int) -> BoolArray:
     return np.asarray(here & is_novel[faults.signature]) if is_novel.size else here
 
 
-def unacknowledged(run: Run, index: int) -> tuple[str, ...]:
-    """Signatures never seen before that a canary shows and nobody has acknowledged."""
+class Sightings(NamedTuple):
+    """Which units showed which signature never seen before: one row per unit and signature."""
+
+    unit: IntArray
+    signature: IntArray
+    names: tuple[str, ...]
+
+    def unacknowledged(
+        self, *, is_canary: BoolArray, acknowledged: frozenset[str]
+    ) -> tuple[str, ...]:
+        """Those that a canary shows and nobody has acknowledged."""
+        codes = np.unique(self.signature[is_canary[self.unit]]).tolist()
+        return tuple(sorted({self.names[code] for code in codes} - acknowledged))
+
+
+def sightings(run: Run, index: int) -> Sightings:
+    """The signatures never seen before, by the look; it knows no arms."""
     faults = run.samples.faults
     if faults is None:
-        return ()
+        empty = np.empty(0, dtype=np.int64)
+        return Sightings(empty, empty, ())
     rows = novel_rows(run, index)
-    rows &= run.is_canary[run.samples.machines.unit[faults.machine]]
-    names = {faults.signatures[code] for code in np.unique(faults.signature[rows]).tolist()}
-    return tuple(sorted(names - run.plan.acknowledged))
+    pairs = np.stack([run.samples.machines.unit[faults.machine[rows]], faults.signature[rows]])
+    unit, code = np.unique(pairs, axis=1)
+    kinds, place = np.unique(code, return_inverse=True)
+    names = tuple(faults.signatures[kind] for kind in kinds.tolist())
+    return Sightings(unit.astype(np.int64), place.reshape(-1).astype(np.int64), names)
 
 
 def _novel_figures(run: Run, index: int) -> Figures:

@@ -8,7 +8,7 @@ import numpy as np
 from rollouts.analysis.errors import NoLooks
 from rollouts.analysis.exposure import SECONDS_PER_DAY, Exposure, exposure_at
 from rollouts.analysis.policy import Metric, Policy
-from rollouts.analysis.samples import BoolArray, FloatArray, Samples
+from rollouts.analysis.samples import BoolArray, FloatArray, IntArray, Samples
 from rollouts.analysis.scores import Strata
 from rollouts.analysis.verdicts import ArmCounts
 from rollouts.analysis.wave import Look, WavePlan
@@ -60,6 +60,10 @@ class Run:
 
     def present(self, index: int) -> BoolArray:
         return np.asarray(self.exposure.is_present[:, index])
+
+    def microseconds(self, index: int) -> IntArray:
+        """In-service time per unit since the clock's start, whole, so that it can be kept."""
+        return np.rint(self.exposure.seconds[:, index] * 1e6).astype(np.int64)
 
     def adjusting(self, metric: Metric) -> Strata:
         """Strata with the metric's covariate."""

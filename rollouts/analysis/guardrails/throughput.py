@@ -123,6 +123,9 @@ class ThroughputTrack:
             tested=1 / (1 - self._drops[side]),
         )
 
+    def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
+        return {}  # both tests sum the scores
+
     # --- the period before -----------------------------------------------------------------
 
     @cached_property

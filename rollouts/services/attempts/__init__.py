@@ -1,0 +1,1 @@
+"""One try on one machine: started, taken on step by step, read back, tried again."""

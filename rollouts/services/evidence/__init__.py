@@ -1,0 +1,1 @@
+"""What was seen, before and during a comparison, and what was said of it."""

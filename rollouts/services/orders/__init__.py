@@ -1,0 +1,1 @@
+"""What people command, and what they are told while they do not."""
