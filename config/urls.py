@@ -8,6 +8,7 @@ from config import health
 
 urlpatterns = [
     path("", include("rollouts.urls")),
+    path("", include("fleet.urls")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("fleet.api.urls")),
     path("api/v1/", include("rollouts.api.urls")),

@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from fleet.admin import RecordAdmin
+from fleet.admin.base import RecordAdmin
 from simulation.models import VirtualFleet, VirtualJob, VirtualMachine, VirtualOrder
 
 

@@ -11,10 +11,13 @@ from fleet.models.firmware import (
     FirmwareImage,
     FirmwareRecord,
 )
+from fleet.models.gates import CheckResult, Evidence, Gate, GateCheck, GateEvent, GatePlan
 from fleet.models.holds import TelemetryHold
+from fleet.models.incidents import Incident, IncidentEvent, IncidentFault, JobImpact, JobKind
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
+from fleet.models.repairs import PartSwap, Repair, RepairEvent, RepairKind
 from fleet.models.summary import TelemetrySummary
 from fleet.models.telemetry import (
     CollectorCursor,
@@ -30,6 +33,7 @@ __all__ = [
     "BundleStatus",
     "Change",
     "ChangedMachine",
+    "CheckResult",
     "Clock",
     "ClockJump",
     "ClockReading",
@@ -38,17 +42,31 @@ __all__ = [
     "Cordon",
     "CounterSample",
     "DesiredBundle",
+    "Evidence",
     "Fault",
     "FaultSignature",
     "FirmwareBundle",
     "FirmwareImage",
     "FirmwareRecord",
+    "Gate",
+    "GateCheck",
+    "GateEvent",
+    "GatePlan",
     "Heartbeat",
+    "Incident",
+    "IncidentEvent",
+    "IncidentFault",
     "Job",
+    "JobImpact",
+    "JobKind",
     "Machine",
     "Observation",
+    "PartSwap",
     "Platform",
     "Recovery",
+    "Repair",
+    "RepairEvent",
+    "RepairKind",
     "StateChange",
     "Team",
     "TelemetryBatch",

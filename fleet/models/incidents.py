@@ -1,0 +1,199 @@
+"""What went wrong and what it cost the work: incidents, and their effect on jobs."""
+
+from django.conf import settings
+from django.db import models
+
+from fleet.appendonly import AppendOnlyModel
+from fleet.models.changes import Change
+from fleet.models.firmware import FirmwareBundle
+from fleet.models.inventory import Machine
+from fleet.models.telemetry import Fault, FaultSignature
+
+
+class Incident(models.Model):
+    """A coalesced episode on one machine, followed from its first fault to its end.
+
+    What is said about it (diagnosis, cause, change, supplier case) is present state; each word is
+    an `IncidentEvent`. A sympathetic code is an incident of its own with a `parent`.
+    """
+
+    class Cause(models.TextChoices):
+        UNKNOWN = "unknown"
+        HARDWARE = "hardware"
+        FIRMWARE = "firmware"
+        SETTING = "setting"
+        SOFTWARE = "software"
+        NETWORK = "network"
+        FACILITY = "facility"
+        OPERATOR = "operator"
+        NO_FAULT_FOUND = "no_fault_found"
+
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="incidents")
+    family = models.CharField(max_length=60, help_text="of its signatures; or the signature alone")
+    signature = models.ForeignKey(
+        FaultSignature, on_delete=models.PROTECT, related_name="incidents", help_text="the first"
+    )
+    component = models.CharField(max_length=80, blank=True)
+    severity = models.CharField(max_length=10, choices=FaultSignature.Severity, help_text="worst")
+    kind = models.CharField(max_length=12, choices=FaultSignature.Kind, help_text="worst")
+    opened_at = models.DateTimeField(help_text="its first fault, by the clock")
+    last_fault_at = models.DateTimeField()
+    fault_count = models.PositiveIntegerField(default=1)
+    closed_at = models.DateTimeField(null=True, blank=True)
+    detector = models.CharField(max_length=40, help_text="version of the rules that made it")
+    parent = models.ForeignKey(
+        "self", on_delete=models.PROTECT, related_name="sympathetic", null=True, blank=True
+    )
+    diagnosis = models.CharField(max_length=1000, blank=True)
+    cause = models.CharField(max_length=16, choices=Cause, default=Cause.UNKNOWN)
+    change = models.ForeignKey(
+        Change, on_delete=models.PROTECT, related_name="incidents", null=True, blank=True
+    )
+    bundle = models.ForeignKey(
+        FirmwareBundle, on_delete=models.PROTECT, related_name="incidents", null=True, blank=True
+    )
+    supplier_case = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        ordering = ("-opened_at", "-pk")
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(last_fault_at__gte=models.F("opened_at")),
+                name="incident_last_not_before_first",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(closed_at__isnull=True)
+                | models.Q(closed_at__gte=models.F("opened_at")),
+                name="incident_not_closed_before_opened",
+            ),
+        )
+        indexes = (
+            models.Index(fields=["machine", "family", "last_fault_at"], name="incident_series"),
+            models.Index(fields=["opened_at"], name="incident_opened"),
+            models.Index(fields=["family", "opened_at"], name="incident_family_opened"),
+            models.Index(
+                fields=["machine"],
+                condition=models.Q(closed_at__isnull=True),
+                name="incident_open",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.machine}: {self.family} {self.opened_at:%Y-%m-%d %H:%M}"
+
+
+class IncidentFault(AppendOnlyModel):
+    """Which incident a fault belongs to; a fault belongs to one."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="members")
+    fault = models.OneToOneField(Fault, on_delete=models.PROTECT, related_name="membership")
+
+    def __str__(self) -> str:
+        return f"{self.fault} in {self.incident_id}"
+
+
+class IncidentEvent(AppendOnlyModel):
+    """One word about an incident: who said what, and when."""
+
+    class Kind(models.TextChoices):
+        OPENED = "opened"
+        DIAGNOSED = "diagnosed"
+        CAUSE_NAMED = "cause_named"
+        CHANGE_LINKED = "change_linked"
+        CASE_OPENED = "case_opened"
+        NOTE = "note"
+        CLOSED = "closed"
+
+    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="events")
+    kind = models.CharField(max_length=16, choices=Kind)
+    said = models.CharField(max_length=1000, blank=True)
+    at = models.DateTimeField(help_text="by the clock")
+    actor = models.CharField(max_length=100)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
+    )
+    recorded_at = models.DateTimeField(help_text="by the wall")
+
+    class Meta:
+        ordering = ("incident", "at", "pk")
+
+    def __str__(self) -> str:
+        return f"{self.incident_id}: {self.kind}"
+
+
+class JobKind(models.TextChoices):
+    """What a job does; goodput is told apart by it."""
+
+    PRE_TRAINING = "pre_training"
+    REINFORCEMENT_LEARNING = "reinforcement_learning"
+    FINE_TUNING = "fine_tuning"
+    INFERENCE = "inference"
+    OTHER = "other"
+
+
+class JobImpact(AppendOnlyModel):
+    """What an incident did to one job's work. A correction is a new row that names the old one.
+
+    `accelerator_hours_lost` follows the formula that `formula` names; it is empty where what the
+    formula needs was not recorded.
+    """
+
+    class Outcome(models.TextChoices):
+        CONTINUED = "continued"
+        DEGRADED = "degraded"
+        REPLICA_RESTARTED = "replica_restarted"
+        CHECKPOINT = "job_restarted_from_checkpoint"
+        JOB_LOST = "job_lost"
+        NO_JOB = "no_job"
+
+    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="impacts")
+    job = models.CharField(max_length=100, blank=True)
+    job_kind = models.CharField(max_length=24, choices=JobKind, default=JobKind.OTHER)
+    outcome = models.CharField(max_length=32, choices=Outcome)
+    fault_at = models.DateTimeField()
+    detected_at = models.DateTimeField(null=True, blank=True)
+    resumed_at = models.DateTimeField(
+        null=True, blank=True, help_text="first productive step; empty: not yet"
+    )
+    replicas_affected = models.PositiveIntegerField(null=True, blank=True)
+    replicas_total = models.PositiveIntegerField(null=True, blank=True)
+    accelerators = models.PositiveIntegerField(null=True, blank=True, help_text="of the whole job")
+    repeated_seconds = models.FloatField(null=True, blank=True)
+    repeated_steps = models.PositiveIntegerField(null=True, blank=True)
+    slowdown = models.FloatField(
+        null=True, blank=True, help_text="share of throughput lost while degraded"
+    )
+    accelerator_hours_lost = models.FloatField(null=True, blank=True)
+    formula = models.CharField(max_length=40, blank=True)
+    caused_by = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        related_name="pre_empted",
+        null=True,
+        blank=True,
+        help_text="the impact whose job took this one's place: second-order",
+    )
+    corrects = models.OneToOneField(
+        "self", on_delete=models.PROTECT, related_name="corrected_by", null=True, blank=True
+    )
+    source = models.CharField(max_length=100)
+    source_key = models.CharField(max_length=200)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
+    )
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("fault_at", "pk")
+        constraints = (
+            models.UniqueConstraint(fields=["source", "source_key"], name="impact_once"),
+            models.CheckConstraint(
+                condition=models.Q(resumed_at__isnull=True)
+                | models.Q(resumed_at__gte=models.F("fault_at")),
+                name="impact_not_resumed_before_fault",
+            ),
+        )
+        indexes = (models.Index(fields=["fault_at"], name="impact_fault_at"),)
+
+    def __str__(self) -> str:
+        return f"{self.job or 'no job'}: {self.outcome}"

@@ -1,0 +1,26 @@
+"""The pages about machines: what is broken, what is being done, what comes back.
+
+Pages parse, call and answer; every number comes from a read, every change from `fleet.services`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+View = Callable[..., HttpResponse]
+
+
+def fleet_page(view: View) -> View:
+    """Let in who is logged in and may see machines."""
+    return login_required(permission_required("fleet.view_machine", raise_exception=True)(view))
+
+
+def page(
+    request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """Render a page in the admin's frame."""
+    return render(request, template, {**admin.site.each_context(request), **context}, status=status)
