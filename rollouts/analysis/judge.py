@@ -8,7 +8,7 @@ depends on a later one.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
@@ -27,14 +27,14 @@ from rollouts.analysis.errors import (
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
+from rollouts.analysis.guardrails.installs import install_codes, install_stop
 from rollouts.analysis.guardrails.interruptions import RecoveryTrack
-from rollouts.analysis.guardrails.per_unit import unacknowledged
+from rollouts.analysis.guardrails.per_unit import Sightings, sightings
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
 from rollouts.analysis.jumps import FaultChange, Jump, PaceChange
 from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
-from rollouts.analysis.proportions import hard_stop
 from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
 from rollouts.analysis.recommendation import Situation, recommend
 from rollouts.analysis.recovery import per_root_count
@@ -64,7 +64,7 @@ __all__ = [
     "replay_jump",
 ]
 
-ENGINE_VERSION = "2"
+ENGINE_VERSION = "3"
 """Changes whenever the same samples could give other integers or another verdict."""
 
 NEAR = "is_near_canary"
@@ -194,17 +194,17 @@ def _planned_bounds(
 
 def _widen_levels(
     policy: Policy, plan: WavePlan, state: GuardrailState, *, checkpoint: float | None
-) -> tuple[Fraction, float]:
-    """Cumulative level and z bound: of this checkpoint, else for display of the last one."""
+) -> tuple[tuple[Fraction, ...], tuple[float, ...]]:
+    """Cumulative levels and fractions up to this checkpoint, else for display to the last one."""
     levels = tuple(Fraction(level) for level in state.levels)
     fractions = state.fractions
     if checkpoint is not None:
         levels = (*levels, _checkpoint_level(policy, plan, fraction=checkpoint))
         fractions = (*fractions, checkpoint)
     if not levels:
-        planned, bounds = _planned_bounds(policy, plan)
-        return planned[0], bounds[0]
-    return levels[-1], _bounds(levels, fractions)[-1]
+        first = float(CHECKPOINTS[0])
+        return (_checkpoint_level(policy, plan, fraction=first),), (first,)
+    return levels, fractions
 
 
 # --- the way through one run ---------------------------------------------------------------
@@ -428,13 +428,14 @@ def _one_look(
     run = prepared.run
     look = run.looks[index]
     passed = _checkpoint_passed(look, reached=state.reached)
-    evaluations = []
+    evaluations, moments = [], {}
     judged = passed is not None
     for guardrail in run.policy.guardrails:
         before = state.of(guardrail.name)
         if passed is not None:
             before = replace(before, pending=_fraction(look, run.policy))
         moment = _moment(prepared, guardrail, index, before)
+        moments[guardrail.name] = moment
         judged = judged or moment.checkpoint is not None
         evaluation, after = prepared.tracks[guardrail.name].judge(moment, prepared.sums)
         if moment.checkpoint is not None:
@@ -450,13 +451,14 @@ def _one_look(
         else state.heard_seconds,
     )
     conditions = _conditions(run, index)
+    situation = _situation(prepared, index, conditions)
     recommendation = recommend(
         evaluations,
         plan=run.plan,
         policy=run.policy,
         look=look,
         is_checkpoint=judged,
-        situation=_situation(prepared, index, conditions),
+        situation=situation,
     )
     return (
         LookEvaluation(
@@ -467,7 +469,8 @@ def _one_look(
             recommendation=recommendation,
             flags=_flags(run, index),
             conditions=conditions,
-            scores=_scores(prepared, index),
+            scores=_scores(prepared, index, moments),
+            told=_told(prepared, index, moments, situation),
         ),
         state,
     )
@@ -498,28 +501,58 @@ def _moment(prepared: _Prepared, guardrail: Guardrail, index: int, state: Guardr
         or track.missing(index)
         or (silence[index] if silence else None)
     )
+    return moment_of(
+        guardrail,
+        run.policy,
+        run.plan,
+        look=look,
+        state=state,
+        index=index,
+        paths=prepared.paths,
+        alpha=prepared.alphas[guardrail.name],
+        missing=missing,
+        undersized=prepared.shortfalls.get(guardrail.name) or _constant(track, index),
+        decidable=_is_decidable(prepared, guardrail, index, missing=missing),
+    )
+
+
+def moment_of(
+    guardrail: Guardrail,
+    policy: Policy,
+    plan: WavePlan,
+    *,
+    look: Look,
+    state: GuardrailState,
+    index: int,
+    paths: int,
+    alpha: Fraction,
+    missing: str | None,
+    undersized: str | None,
+    decidable: bool | None,
+    bound: float | None = None,
+) -> Moment:
+    """What one guardrail may spend at one look; `bound` is given where it is known from before."""
     checkpoint = state.pending if missing is None else None
-    level, bound = _widen_levels(run.policy, run.plan, state, checkpoint=checkpoint)
-    decidable = _is_decidable(prepared, guardrail, index, missing=missing)
+    levels, fractions = _widen_levels(policy, plan, state, checkpoint=checkpoint)
     return Moment(
         index=index,
         look=look,
         state=state,
-        paths=prepared.paths,
+        paths=paths,
         halt_level=halt_level(
-            prepared.alphas[guardrail.name],
+            alpha,
             look.elapsed,
-            look.extension_elapsed if look.elapsed >= 1 and run.plan.can_extend else 0,
-            has_extension=run.plan.can_extend,
+            look.extension_elapsed if look.elapsed >= 1 and plan.can_extend else 0,
+            has_extension=plan.can_extend,
         )
         if guardrail.halt
         else None,
-        whole_alpha=prepared.alphas[guardrail.name],
+        whole_alpha=alpha,
         checkpoint=checkpoint,
-        widen_level=level,
-        widen_bound=bound,
+        widen_level=levels[-1],
+        widen_bound=_bounds(levels, fractions)[-1] if bound is None else bound,
         missing=missing,
-        undersized=prepared.shortfalls.get(guardrail.name) or _constant(track, index),
+        undersized=undersized,
         is_required=guardrail.required
         if guardrail.required is not None
         else decidable is not False,
@@ -594,7 +627,13 @@ def _flags(run: Run, index: int) -> tuple[str, ...]:
     return ("sample_ratio",) if p < SAMPLE_RATIO_P else ()
 
 
-def _scores(prepared: _Prepared, index: int) -> dict[str, tuple[int, ...]]:
+INSTALLS, NOVEL_UNIT, NOVEL_SIGNATURE = "installs", "novel-unit", "novel-signature"
+"""Names under which a look keeps how its installs ended, and who showed a new signature."""
+
+
+def _scores(
+    prepared: _Prepared, index: int, moments: Mapping[str, Moment]
+) -> dict[str, tuple[int, ...]]:
     """The integers of a live look, enough to replay it; recordings keep their files."""
     run = prepared.run
     if run.plan.is_recorded:
@@ -602,15 +641,49 @@ def _scores(prepared: _Prepared, index: int) -> dict[str, tuple[int, ...]]:
     number = run.looks[index].number
     kept = {key: column for key, column in prepared.columns.items() if key.endswith(f"/{number}")}
     for name, track in prepared.tracks.items():
+        kept.update(track.kept(index, at_checkpoint=moments[name].checkpoint is not None))
         if not isinstance(track, FaultTrack | ThroughputTrack) or track.jump(index) is None:
             continue
         change = track.change(index)
         for part, column in ({} if change is None else change.columns()).items():
             kept[f"{name}/jump-{part}/{number}"] = column
+    novel = _sightings(run, index)
+    kept[f"{INSTALLS}/{number}"] = install_codes(run, index)
+    kept[f"{NOVEL_UNIT}/{number}"] = novel.unit
+    kept[f"{NOVEL_SIGNATURE}/{number}"] = novel.signature
     near = run.samples.units.is_near_canary
     if near is not None:
         kept[f"{NEAR}/{number}"] = near.astype(np.int64)
     return {key: tuple(column.tolist()) for key, column in kept.items()}
+
+
+def _told(
+    prepared: _Prepared, index: int, moments: Mapping[str, Moment], situation: Situation
+) -> dict[str, object]:
+    """What a live look was told besides its scores, the policy and the state, to replay it."""
+    run = prepared.run
+    if run.plan.is_recorded:
+        return {}
+    return {
+        "look": asdict(run.looks[index]),
+        "plan": run.plan.to_dict(),
+        "situation": {
+            "observed_hours": situation.observed_hours,
+            "least_hours": situation.least_hours,
+            "waiting_units": situation.waiting_units,
+            "unmet": situation.unmet,
+        },
+        "install_baseline": run.samples.install_baseline,
+        "novel_signatures": _sightings(run, index).names,
+        "guardrails": {
+            name: {
+                "missing": moment.missing,
+                "undersized": moment.undersized,
+                "bound": moment.widen_bound if moment.checkpoint is not None else None,
+            }
+            for name, moment in moments.items()
+        },
+    }
 
 
 # --- what a recommendation needs to know --------------------------------------------------
@@ -641,8 +714,11 @@ def _situation(prepared: _Prepared, index: int, conditions: Sequence[ConditionSt
         observed_hours=(cutoff - last) / SECONDS_PER_HOUR,
         least_hours=least,
         waiting_units=int(waiting.sum()),
-        hard_stop=run.plan.hard_stop or _install_stop(run, cutoff),
-        unacknowledged=_unacknowledged(run, index),
+        hard_stop=run.plan.hard_stop
+        or install_stop(install_codes(run, index), most_bricks=most_bricks(run.policy, run.plan)),
+        unacknowledged=_sightings(run, index).unacknowledged(
+            is_canary=run.is_canary, acknowledged=run.plan.acknowledged
+        ),
         blind=tuple(
             guardrail.name
             for guardrail in run.policy.guardrails
@@ -658,26 +734,18 @@ def _situation(prepared: _Prepared, index: int, conditions: Sequence[ConditionSt
     )
 
 
-def _unacknowledged(run: Run, index: int) -> tuple[str, ...]:
-    listed = any(g.metric is Metric.NOVEL_SIGNATURES for g in run.policy.guardrails)
-    return unacknowledged(run, index) if listed else ()
+def _sightings(run: Run, index: int) -> Sightings:
+    """New signatures count where the policy asks for them."""
+    if any(g.metric is Metric.NOVEL_SIGNATURES for g in run.policy.guardrails):
+        return sightings(run, index)
+    return Sightings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), ())
 
 
-def _install_stop(run: Run, cutoff: float) -> str | None:
-    attempts = run.samples.attempts
-    if attempts is None:
-        return None
-    known = attempts.outcome[attempts.time_seconds <= cutoff]
-    outcomes = [attempts.outcomes[code] for code in known.tolist()]
-    most = run.policy.max_bricks
-    if most is None:
-        most = 0 if run.plan.allows_smoke else 1
-    stop = hard_stop(
-        [outcome != "succeeded" for outcome in outcomes],
-        bricks=outcomes.count("bricked"),
-        max_bricks=most,
-    )
-    return None if stop is None else f"installs: {stop.value.replace('_', ' ')}"
+def most_bricks(policy: Policy, plan: WavePlan) -> int:
+    """Bricks that a wave survives: those of the policy, else none in a smoke wave and one later."""
+    if policy.max_bricks is not None:
+        return policy.max_bricks
+    return 0 if plan.allows_smoke else 1
 
 
 # --- replay --------------------------------------------------------------------------------

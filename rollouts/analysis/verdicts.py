@@ -116,8 +116,9 @@ class LookEvaluation:
     """All guardrails at one look and the decision that follows.
 
     `elapsed` is f, the elapsed share of the planned window (above 1 in
-    the extension). `scores` maps a score's name to its label-blind, quantised integer vector
-    (one entry per unit), enough to replay the crossing rule to the same integers.
+    the extension). `scores` maps a name to whole numbers, `told` holds what the look was told
+    besides them in plain JSON; with policy, design and the state before both are enough to judge
+    the look again (`rejudge`).
     """
 
     look: int
@@ -127,4 +128,5 @@ class LookEvaluation:
     recommendation: Recommendation
     flags: tuple[str, ...] = ()
     scores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    told: Mapping[str, object] = field(default_factory=dict)
     conditions: tuple[ConditionState, ...] = ()

@@ -3,7 +3,7 @@
 import base64
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,25 @@ class WavePlan:
     @property
     def can_extend(self) -> bool:
         return self.has_extension and not self.is_recorded
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe; `from_dict` is its inverse."""
+        return {**asdict(self), "acknowledged": sorted(self.acknowledged)}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "WavePlan":
+        attempts = stored["cumulative_attempts"]
+        return cls(
+            **{
+                **stored,
+                "acknowledged": frozenset(stored["acknowledged"]),
+                "cumulative_attempts": None if attempts is None else tuple(attempts),
+                "earlier": {
+                    name: tuple((estimate, error) for estimate, error in waves)
+                    for name, waves in stored["earlier"].items()
+                },
+            }
+        )
 
 
 @dataclass(frozen=True)

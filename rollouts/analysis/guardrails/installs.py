@@ -14,14 +14,40 @@ from rollouts.analysis.evidence import (
 )
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.policy import Guardrail
-from rollouts.analysis.proportions import Bound, InstallJudgement, clopper_pearson, judge_installs
+from rollouts.analysis.proportions import (
+    Bound,
+    InstallJudgement,
+    clopper_pearson,
+    hard_stop,
+    judge_installs,
+)
 from rollouts.analysis.samples import IntArray
 from rollouts.analysis.verdicts import ArmCounts, GuardrailEvaluation, Interval, Verdict
 from rollouts.analysis.wave import GuardrailState
 
 SUCCEEDED = "succeeded"
-FAILED = "failed"
-"""Name under which a look keeps, in order of time, which of its installs failed."""
+BRICKED = "bricked"
+WORKED, FAILED, LOST = 0, 1, 2
+"""How the installs that a look keeps ended; a brick is a failure too."""
+
+
+def install_codes(run: Run, index: int) -> IntArray:
+    """How each install ended that had by the look, in order of time."""
+    rows = run.samples.attempts
+    if rows is None:
+        return np.empty(0, dtype=np.int64)
+    code = {SUCCEEDED: WORKED, BRICKED: LOST}
+    codes = np.array([code.get(name, FAILED) for name in rows.outcomes], dtype=np.int64)
+    known = rows.outcome[rows.time_seconds <= run.as_of[index]]
+    return codes[known] if known.size else np.empty(0, dtype=np.int64)
+
+
+def install_stop(codes: IntArray, *, most_bricks: int) -> str | None:
+    """Why the installs alone stop the wave, outside the error budget; else None."""
+    stop = hard_stop(
+        (codes != WORKED).tolist(), bricks=int((codes == LOST).sum()), max_bricks=most_bricks
+    )
+    return None if stop is None else f"installs: {stop.value.replace('_', ' ')}"
 
 
 def stepped_installs(moment: Moment) -> GuardrailState:
@@ -49,20 +75,11 @@ class InstallTrack:
 
     def _finished(self, index: int) -> tuple[int, int]:
         """Failures and attempts of this wave by the look."""
-        rows = self.run.samples.attempts
-        if rows is None:
-            return 0, 0
-        known = rows.outcome[rows.time_seconds <= self.run.as_of[index]].tolist()
-        return sum(rows.outcomes[code] != SUCCEEDED for code in known), len(known)
+        codes = install_codes(self.run, index)
+        return int((codes != WORKED).sum()), codes.size
 
     def kept(self, index: int, *, at_checkpoint: bool) -> Mapping[str, IntArray]:
-        rows = self.run.samples.attempts
-        if rows is None:
-            return {}
-        known = rows.outcome[rows.time_seconds <= self.run.as_of[index]]
-        failed = np.array([name != SUCCEEDED for name in rows.outcomes], dtype=np.int64)
-        number = self.run.looks[index].number
-        return {f"{self.guardrail.name}/{FAILED}/{number}": failed[known]}
+        return {}  # every look keeps its installs, whether a guardrail counts them or not
 
     def _cumulative(self, index: int) -> tuple[int, int]:
         return self.run.plan.cumulative_attempts or self._finished(index)
