@@ -9,7 +9,7 @@ on the waves that both saw.
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from benchmarks.cells import generator
 from benchmarks.judges import ALPHA, Outcome, looks_of, outcome_of, plan_of, policy_for
 from benchmarks.waves import Bools, Wave
 from rollouts.analysis import judge
+from rollouts.analysis.evidence import Columns
 from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.labels import IntArray, Labels
@@ -54,13 +55,21 @@ class _Sums(dict[str, IntArray]):
     """Sums over every path's canaries: of the halting scores at once, of the others when asked."""
 
     def __init__(self, columns: Mapping[str, IntArray], labels: Labels) -> None:
-        harm = [key for key in columns if "/harm/" in key or "/harm-sum/" in key or _COUNT in key]
-        found = labels.sums(np.stack([columns[key] for key in harm], axis=1)) if harm else None
-        super().__init__((key, found[:, i]) for i, key in enumerate(harm) if found is not None)
+        super().__init__()
         self._columns, self._labels = columns, labels
+        self._add(
+            [key for key in columns if "/harm/" in key or "/harm-sum/" in key or _COUNT in key]
+        )
+
+    def _add(self, keys: list[str]) -> None:
+        if keys:
+            found = self._labels.sums(np.stack([self._columns[key] for key in keys], axis=1))
+            self.update((key, found[:, i]) for i, key in enumerate(keys))
 
     def __missing__(self, key: str) -> IntArray:
-        self[key] = self._labels.sums(self._columns[key])
+        """A look that is judged in full asks for all that is left of it."""
+        look = key[key.rindex("/") :]
+        self._add([other for other in self._columns if other.endswith(look) and other not in self])
         return self[key]
 
 
@@ -71,7 +80,8 @@ def _prepared(run: Run, state: WaveState) -> judge._Prepared:
     """As the judge prepares it, but sums are made where they are needed."""
     tracks = {g.name: prepare.track(g, run) for g in run.policy.guardrails}
     labels = judge.labels_for(run.samples, run.policy)
-    columns = {key: column for track in tracks.values() for key, column in track.columns().items()}
+    parts = [track.columns() for track in tracks.values()]
+    columns = Columns({key: partial(part.__getitem__, key) for part in parts for key in part})
     return judge._Prepared(
         run=run,
         tracks=tracks,

@@ -5,7 +5,7 @@ the agreement of intervals with verdicts are written once.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
@@ -86,6 +86,28 @@ class Moment:
             and self.undersized is None
             and not self.state.is_crossed
         )
+
+
+class Columns(Mapping[str, IntArray]):
+    """Integer scores by name, each made when it is first read.
+
+    A look reads all of them; who wants only one test's decision need not pay for the other's.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], IntArray]]) -> None:
+        self._makers = makers
+        self._made: dict[str, IntArray] = {}
+
+    def __getitem__(self, name: str) -> IntArray:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class Track(Protocol):

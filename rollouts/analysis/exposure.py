@@ -6,6 +6,7 @@ of life only, a report or a fault: silence is not service. Nothing here knows th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Exposure:
     seconds: FloatArray
     is_at_risk: BoolArray
 
-    @property
+    @cached_property
     def days(self) -> FloatArray:
         return self.seconds / SECONDS_PER_DAY
 

@@ -9,6 +9,7 @@ machine out of service are compared by totals instead.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import norm
@@ -217,25 +218,33 @@ class Thinning:
         None if no stratum has a canary and two controls, or nothing varies. Below 1 the controls
         are thinned by the ratio instead of the canaries.
         """
-        whole = (self.canaries >= 1) & (self.controls >= 2)
-        n_c, n_k = np.maximum(self.canaries, 1), np.maximum(self.controls, 1)
+        n_c, n_k, weight = self._sizes
         least = min(1.0, ratio)
         share = self.share * np.where(self.is_canary, least / ratio, least)
         kept = 1.0 - (1.0 - share) ** self.episodes
-        mean_c, var_c = self._moments(kept, self.is_canary, n_c)
-        mean_k, var_k = self._moments(kept, ~self.is_canary, n_k)
-        weight = np.where(whole, n_c * n_k / (n_c + n_k), 0.0)
+        mean_c, var_c = self._moments(kept[self.is_canary], self._codes[True], n_c)
+        mean_k, var_k = self._moments(kept[~self.is_canary], self._codes[False], n_k)
         spread_c = float(weight**2 @ (var_c / n_c))
         floor_c = float(weight**2 @ (var_k / (ratio * n_c)))
         spread = max(spread_c, floor_c) + float(weight**2 @ (var_k / n_k))
         return float(weight @ (mean_c - mean_k)) / math.sqrt(spread) if spread > 0 else None
 
-    def _moments(
-        self, kept: FloatArray, arm: BoolArray, size: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
+    @cached_property
+    def _sizes(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Canaries and controls per stratum, at least 1, and what each stratum weighs."""
+        whole = (self.canaries >= 1) & (self.controls >= 2)
+        n_c, n_k = np.maximum(self.canaries, 1), np.maximum(self.controls, 1)
+        return n_c, n_k, np.where(whole, n_c * n_k / (n_c + n_k), 0.0)
+
+    @cached_property
+    def _codes(self) -> dict[bool, IntArray]:
+        return {True: self.code[self.is_canary], False: self.code[~self.is_canary]}
+
+    @staticmethod
+    def _moments(kept: FloatArray, code: IntArray, size: IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean and sample variance per stratum; units without an episode are zeros."""
-        total = np.bincount(self.code[arm], weights=kept[arm], minlength=size.size)
-        square = np.bincount(self.code[arm], weights=kept[arm] ** 2, minlength=size.size)
+        total = np.bincount(code, weights=kept, minlength=size.size)
+        square = np.bincount(code, weights=kept**2, minlength=size.size)
         mean = total / size
         return mean, np.maximum(square - size * mean**2, 0.0) / np.maximum(size - 1, 1) * (size > 1)
 

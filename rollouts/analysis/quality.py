@@ -4,6 +4,7 @@ Silence is data. A guardrail whose input stopped says `no_data`, which never wid
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import hypergeom
@@ -37,7 +38,7 @@ class Coverage:
         """
         total = self.due_canary + self.due_control
         heard = self.heard_canary + self.heard_control
-        return float(hypergeom.cdf(self.heard_canary, total, self.due_canary, heard))
+        return _p_at_most(self.heard_canary, total=total, marked=self.due_canary, drawn=heard)
 
     def problem(self, what: str) -> str | None:
         """Why there is no data, or None.
@@ -73,6 +74,12 @@ class Coverage:
             f"({self.heard_canary} of {self.due_canary} against {self.heard_control} "
             f"of {self.due_control} sent {what})"
         )
+
+
+@lru_cache(maxsize=4096)
+def _p_at_most(seen: int, *, total: int, marked: int, drawn: int) -> float:
+    """Hypergeometric; most looks are like another, and SciPy takes its time."""
+    return float(hypergeom.cdf(seen, total, marked, drawn))
 
 
 def usable(

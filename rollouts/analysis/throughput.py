@@ -7,6 +7,7 @@ carry the mean. A unit's outcome is the mean over its workloads of its mean with
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import t as student
@@ -34,14 +35,17 @@ class ThroughputTable:
     units: int
     workloads: int
 
-    @property
+    @cached_property
     def cell(self) -> IntArray:
         return self.unit * self.workloads + self.workload
 
+    @cached_property
+    def cell_size(self) -> IntArray:
+        return np.bincount(self.cell, minlength=self.units * self.workloads)
+
     def cell_means(self, values: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Mean per unit and workload, and where there is one."""
-        shape = (self.units, self.workloads)
-        size = np.bincount(self.cell, minlength=shape[0] * shape[1])
+        shape, size = (self.units, self.workloads), self.cell_size
         total = np.bincount(self.cell, weights=values, minlength=size.size)
         mean = np.divide(total, size, out=np.zeros(size.size), where=size > 0)
         return mean.reshape(shape), (size > 0).reshape(shape)
@@ -51,13 +55,26 @@ class ThroughputTable:
 class RelativeThroughput:
     """Per unit: the mean relative throughput with the canaries' raw values times `factor`.
 
-    `slope` is its derivative in the factor with levels and limits held; `is_known` says which
-    units reported at all.
+    `is_known` says which units reported at all; `moving` is, per report, the derivative of its
+    relative throughput in the factor with levels and limits held.
     """
 
+    table: ThroughputTable
     mean: FloatArray
-    slope: FloatArray
     is_known: BoolArray
+    moving: FloatArray
+
+    @cached_property
+    def slope(self) -> FloatArray:
+        """Per unit, the derivative of the mean in the factor."""
+        cells, known = self.table.cell_means(self.moving)
+        return np.asarray(cells.sum(axis=1) * _shares(known))
+
+
+def _shares(known: BoolArray) -> FloatArray:
+    """What each of a unit's workloads weighs; 0 where it ran in none."""
+    seen = known.sum(axis=1)
+    return np.divide(1.0, seen, out=np.zeros(seen.size), where=seen > 0)
 
 
 def relative_throughput(
@@ -88,11 +105,11 @@ def relative_throughput(
     relative = value / level[table.workload]
     free = relative < HIGHEST_RELATIVE
     cells, known = table.cell_means(np.minimum(relative, HIGHEST_RELATIVE))
-    moving, _ = table.cell_means(np.where(mine & free, relative / factor, 0.0))
-    seen = known.sum(axis=1)
-    share = np.divide(1.0, seen, out=np.zeros(table.units), where=seen > 0)
     return RelativeThroughput(
-        mean=cells.sum(axis=1) * share, slope=moving.sum(axis=1) * share, is_known=seen > 0
+        table=table,
+        mean=cells.sum(axis=1) * _shares(known),
+        is_known=known.any(axis=1),
+        moving=np.where(mine & free, relative / factor, 0.0),
     )
 
 

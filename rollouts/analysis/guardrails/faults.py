@@ -259,11 +259,17 @@ class FaultTrack:
     def missing(self, index: int) -> str | None:
         if self.absent is not None:
             return self.absent
-        table = self.table(index)
         for arm, name in ((True, "canary"), (False, "control")):
-            if table.exposure(arm) <= 0:
+            if not self._has_exposure[arm][index]:
                 return f"no data: no {name} machine has been in service since the clock's start"
         return None
+
+    @cached_property
+    def _has_exposure(self) -> Mapping[bool, BoolArray]:
+        """Per arm and look: has a unit that is present been in service?"""
+        exposed = self.run.exposure.is_present & (self.run.exposure.seconds > 0)
+        mine = self.run.is_canary
+        return {True: exposed[mine].any(axis=0), False: exposed[~mine].any(axis=0)}
 
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         table = self.table(index)

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from rollouts.analysis.differences import Outcomes, difference_of
 from rollouts.analysis.evidence import (
+    Columns,
     EffectLine,
     Moment,
     figure,
@@ -31,6 +33,7 @@ from rollouts.analysis.recovery import (
     SEVERE,
     Interruptions,
     Path,
+    RelativeRecovery,
     per_root_count,
     recovery_ratio,
     relative_recovery,
@@ -120,19 +123,36 @@ class RecoveryTrack:
         return f"{self.guardrail.name}/{side}-{part}/{self.run.looks[index].number}"
 
     def columns(self) -> Mapping[str, IntArray]:
-        columns: dict[str, IntArray] = {}
-        for k in range(len(self.run.looks)):
-            for side, factor in self._factors.items():
-                got = relative_recovery(
-                    interruptions_at(self.run, k, for_widening=side == "widen"),
-                    is_canary=self.run.is_canary,
-                    log_factor=factor,
-                    stratum=self.run.strata.code,
-                )
-                columns[self._key(k, side, "sum")] = quantised(got.total, per_unit=UNITS_PER_LOG)
-                columns[self._key(k, side, "slope")] = quantised(got.slope, per_unit=UNITS_PER_LOG)
-                columns[self._key(k, side, "count")] = got.count
-        return columns
+        return Columns(
+            {
+                self._key(k, side, part): partial(self._column, k, side, part)
+                for k in range(len(self.run.looks))
+                for side in self._factors
+                for part in ("sum", "slope", "count")
+            }
+        )
+
+    def _column(self, index: int, side: str, part: str) -> IntArray:
+        got = self._relative(index, side)
+        if part == "count":
+            return got.count
+        return quantised(got.total if part == "sum" else got.slope, per_unit=UNITS_PER_LOG)
+
+    def _relative(self, index: int, side: str) -> RelativeRecovery:
+        """Kept until another is asked for: its three parts are read one after the other."""
+        if (index, side) not in self._latest:
+            self._latest.clear()
+            self._latest[index, side] = relative_recovery(
+                interruptions_at(self.run, index, for_widening=side == "widen"),
+                is_canary=self.run.is_canary,
+                log_factor=self._factors[side],
+                stratum=self.run.strata.code,
+            )
+        return self._latest[index, side]
+
+    @cached_property
+    def _latest(self) -> dict[tuple[int, str], RelativeRecovery]:
+        return {}
 
     def _line(self, index: int, side: str, sums: Mapping[str, IntArray]) -> EffectLine:
         count = sums[self._key(index, side, "count")]

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from rollouts.analysis.evidence import (
+    Columns,
     EffectLine,
     Moment,
     figure,
@@ -29,6 +30,7 @@ from rollouts.analysis.power import is_decidable, throughput_ni_power
 from rollouts.analysis.samples import BoolArray, FloatArray, IntArray
 from rollouts.analysis.scores import UNITS_PER_RATIO, Strata, adjusted, quantised
 from rollouts.analysis.throughput import (
+    RelativeThroughput,
     ThroughputRatio,
     ThroughputTable,
     relative_throughput,
@@ -95,19 +97,37 @@ class ThroughputTrack:
         return self.run.adjusting(self.guardrail.metric)
 
     def columns(self) -> Mapping[str, IntArray]:
-        columns: dict[str, IntArray] = {}
-        for k in range(len(self.run.looks)):
-            for side, drop in self._drops.items():
-                got = relative_throughput(
-                    self.table(k), is_canary=self.run.is_canary, factor=1 / (1 - drop)
-                )
-                for part, values in (("sum", -got.mean), ("slope", -got.slope)):
-                    columns[self._key(k, side, part)] = adjusted(
-                        quantised(values, per_unit=UNITS_PER_RATIO),
-                        strata=self._strata,
-                        where=got.is_known,
-                    )
-        return columns
+        return Columns(
+            {
+                self._key(k, side, part): partial(self._column, k, side, part)
+                for k in range(len(self.run.looks))
+                for side in self._drops
+                for part in ("sum", "slope")
+            }
+        )
+
+    def _column(self, index: int, side: str, part: str) -> IntArray:
+        got = self._relative(index, side)
+        return adjusted(
+            quantised(-(got.mean if part == "sum" else got.slope), per_unit=UNITS_PER_RATIO),
+            strata=self._strata,
+            where=got.is_known,
+        )
+
+    def _relative(self, index: int, side: str) -> RelativeThroughput:
+        """Kept until another is asked for: a score and its slope are read one after the other."""
+        if (index, side) not in self._latest:
+            self._latest.clear()
+            self._latest[index, side] = relative_throughput(
+                self.table(index),
+                is_canary=self.run.is_canary,
+                factor=1 / (1 - self._drops[side]),
+            )
+        return self._latest[index, side]
+
+    @cached_property
+    def _latest(self) -> dict[tuple[int, str], RelativeThroughput]:
+        return {}
 
     @property
     def _drops(self) -> Mapping[str, float]:
@@ -202,16 +222,28 @@ class ThroughputTrack:
     def missing(self, index: int) -> str | None:
         if self.absent is not None:
             return self.absent
-        table = self.table(index)
         for arm, name in ((True, "canary"), (False, "control")):
-            seen = set(table.workload[self.run.is_canary[table.unit] == arm].tolist())
-            if not seen:
+            seen = self._first_rows[arm] < self.known_at[index]
+            if not seen.any():
                 return f"no data: no {name} machine has reported a usable throughput"
             if self.guardrail.workloads:
-                unseen = [w for code, w in enumerate(self.workloads) if code not in seen]
+                unseen = [
+                    w for w, has in zip(self.workloads, seen.tolist(), strict=True) if not has
+                ]
                 if unseen:
                     return f"no data: not yet seen in the {name} arm: {', '.join(unseen)}"
         return None
+
+    @cached_property
+    def _first_rows(self) -> Mapping[bool, IntArray]:
+        """Per arm, the place of the first report of each workload; past the last if none."""
+        mine = self.run.is_canary[self.unit]
+        found = {}
+        for arm in (True, False):
+            rows = np.flatnonzero(mine == arm)
+            found[arm] = np.full(len(self.workloads), self.unit.size, dtype=np.int64)
+            np.minimum.at(found[arm], self.workload[rows], rows)
+        return found
 
     def is_constant(self, index: int) -> bool:
         """Does no report differ from another of its workload?"""
