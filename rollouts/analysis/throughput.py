@@ -74,7 +74,7 @@ class RelativeThroughput:
 def _shares(known: BoolArray) -> FloatArray:
     """What each of a unit's workloads weighs; 0 where it ran in none."""
     seen = known.sum(axis=1)
-    return np.divide(1.0, seen, out=np.zeros(seen.size), where=seen > 0)
+    return np.asarray(np.divide(1.0, seen, out=np.zeros(seen.size), where=seen > 0))
 
 
 def relative_throughput(
@@ -108,7 +108,7 @@ def relative_throughput(
     return RelativeThroughput(
         table=table,
         mean=cells.sum(axis=1) * _shares(known),
-        is_known=known.any(axis=1),
+        is_known=np.asarray(known.any(axis=1)),
         moving=np.where(mine & free, relative / factor, 0.0),
     )
 

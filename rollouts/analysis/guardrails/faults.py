@@ -268,8 +268,8 @@ class FaultTrack:
     def _has_exposure(self) -> Mapping[bool, BoolArray]:
         """Per arm and look: has a unit that is present been in service?"""
         exposed = self.run.exposure.is_present & (self.run.exposure.seconds > 0)
-        mine = self.run.is_canary
-        return {True: exposed[mine].any(axis=0), False: exposed[~mine].any(axis=0)}
+        arms = {True: self.run.is_canary, False: ~self.run.is_canary}
+        return {arm: np.asarray(exposed[mine].any(axis=0)) for arm, mine in arms.items()}
 
     def is_decidable(self, index: int, *, elapsed: float, bound: float) -> bool:
         table = self.table(index)
