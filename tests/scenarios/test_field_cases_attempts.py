@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from fleet.adapters import Occupancy
 from fleet.models import Fault, FirmwareRecord, Machine
 from rollouts import selectors, services, tasks
 from rollouts.errors import OrderRefused
 from rollouts.models import Attempt, Clearance, Decision, Rollout
-from rollouts.services.attempts import steps
 from rollouts.services.plans.population import read_population
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
@@ -367,7 +367,7 @@ def test_a_machine_waits_for_its_job_and_says_for_whose_and_until_when(
     rollout = started(fake_fleet)
     busy = planned(rollout)[0]
     end = driver.now + timedelta(hours=5)
-    fake_fleet.work[busy] = steps.Occupancy(False, "train-7", "ann", end)
+    fake_fleet.work[busy] = Occupancy(False, "train-7", "ann", end)
 
     driver.run(rollout, hours=4)
     waiting = attempt_on(busy)
@@ -384,7 +384,7 @@ def test_a_machine_whose_job_outlasts_the_drain_works_on_and_is_taken_when_it_en
     rollout = started(fake_fleet, drain_timeout_minutes=120)
     busy = planned(rollout)[0]
     end = driver.now + timedelta(hours=30)
-    fake_fleet.work[busy] = steps.Occupancy(False, "train-7", "ann", end)
+    fake_fleet.work[busy] = Occupancy(False, "train-7", "ann", end)
 
     driver.run(rollout, hours=10)
     deferred = attempt_on(busy)
@@ -412,7 +412,7 @@ def test_an_image_that_may_is_written_while_the_job_runs_and_activated_after_it(
     )
     rollout = started(fake_fleet, kinds=("bmc", "bios", "nic"), stage_while_busy=True)
     busy = planned(rollout)[0]
-    fake_fleet.work[busy] = steps.Occupancy(False, "train", "ann", driver.now + timedelta(hours=5))
+    fake_fleet.work[busy] = Occupancy(False, "train", "ann", driver.now + timedelta(hours=5))
 
     driver.run(rollout, hours=4)
     meanwhile = [step[1:] for step in fake_fleet.steps if step[0] == busy]
@@ -439,7 +439,7 @@ def test_a_halt_gives_back_a_machine_with_staged_images_and_says_which(
     )
     rollout = started(fake_fleet, stage_while_busy=True)
     busy = planned(rollout)[0]
-    fake_fleet.work[busy] = steps.Occupancy(False, "train", "ann", driver.now + timedelta(hours=5))
+    fake_fleet.work[busy] = Occupancy(False, "train", "ann", driver.now + timedelta(hours=5))
     driver.run(rollout, hours=1)
 
     services.halt(rollout, actor=make_user(), reason="stop", now=driver.now)

@@ -1,4 +1,4 @@
-"""Whose turn it is: each due attempt is leased and taken as many steps on as are due (`steps`)."""
+"""Whose turn it is: each due attempt is leased and taken as many steps on as are due."""
 
 import time
 import uuid
@@ -12,8 +12,9 @@ from fleet.leases import LEASE
 from rollouts.errors import StaleRollout
 from rollouts.lifecycle import FAILURES, IN_FLIGHT, AttemptStatus
 from rollouts.models import Attempt
-from rollouts.services.attempts import steps
-from rollouts.services.attempts.steps import POLL, fail, is_overdue, return_untouched
+from rollouts.services.attempts import drains, ends, installs, verifying
+from rollouts.services.attempts.ends import POLL, fail, return_untouched
+from rollouts.services.attempts.rows import is_overdue
 
 #: Wall time after which a run leaves the rest of its attempts to the next one: a slow machine
 #: must not hold a worker for the sum of its neighbours' time-outs.
@@ -96,14 +97,14 @@ def _put_off(attempt: Attempt, now: datetime, *, detail: str) -> None:
 
 
 _STEPS: Mapping[AttemptStatus, Callable[[Attempt, datetime], bool]] = {
-    **dict.fromkeys(FAILURES, steps.let_go),
-    AttemptStatus.DRAINING: steps.drain,
-    AttemptStatus.STAGING: steps.stage,
-    AttemptStatus.ACTIVATING: steps.activate,
-    AttemptStatus.AWAITING_REBOOT: steps.await_reboot,
-    AttemptStatus.VERIFYING: steps.verify,
-    AttemptStatus.SUCCEEDED: steps.recheck,
-    AttemptStatus.FELL_BACK: steps.take_out,
-    AttemptStatus.DEFERRED: steps.let_go,
-    AttemptStatus.CALLED_OFF: steps.let_go,
+    **dict.fromkeys(FAILURES, ends.let_go),
+    AttemptStatus.DRAINING: drains.drain,
+    AttemptStatus.STAGING: installs.stage,
+    AttemptStatus.ACTIVATING: installs.activate,
+    AttemptStatus.AWAITING_REBOOT: installs.await_reboot,
+    AttemptStatus.VERIFYING: verifying.verify,
+    AttemptStatus.SUCCEEDED: verifying.recheck,
+    AttemptStatus.FELL_BACK: verifying.take_out,
+    AttemptStatus.DEFERRED: ends.let_go,
+    AttemptStatus.CALLED_OFF: ends.let_go,
 }
