@@ -25,5 +25,11 @@ def load(apps: Any, editor: Any) -> None:
     """
     signatures = apps.get_model("fleet", "FaultSignature").objects.using(editor.connection.alias)
     known = set(signatures.values_list("name", flat=True))
-    new = [signatures.model(**row) for row in catalogue() if row["name"] not in known]
+    # An early migration runs before the later columns are there; a later one fills them.
+    fields = {field.name for field in signatures.model._meta.get_fields()}
+    new = [
+        signatures.model(**{name: value for name, value in row.items() if name in fields})
+        for row in catalogue()
+        if row["name"] not in known
+    ]
     signatures.bulk_create(new)

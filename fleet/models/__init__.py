@@ -13,7 +13,14 @@ from fleet.models.firmware import (
 )
 from fleet.models.gates import CheckResult, Evidence, Gate, GateCheck, GateEvent, GatePlan
 from fleet.models.holds import TelemetryHold
-from fleet.models.incidents import Incident, IncidentEvent, IncidentFault, JobImpact, JobKind
+from fleet.models.incidents import (
+    Incident,
+    IncidentCursor,
+    IncidentEvent,
+    IncidentFault,
+    JobImpact,
+    JobKind,
+)
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
@@ -27,6 +34,7 @@ from fleet.models.telemetry import (
     Recovery,
     TelemetryBatch,
 )
+from fleet.models.tickets import TicketLink, TicketReceipt
 
 __all__ = [
     "BundleImage",
@@ -54,6 +62,7 @@ __all__ = [
     "GatePlan",
     "Heartbeat",
     "Incident",
+    "IncidentCursor",
     "IncidentEvent",
     "IncidentFault",
     "Job",
@@ -72,4 +81,6 @@ __all__ = [
     "TelemetryBatch",
     "TelemetryHold",
     "TelemetrySummary",
+    "TicketLink",
+    "TicketReceipt",
 ]

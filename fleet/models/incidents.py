@@ -28,6 +28,11 @@ class Incident(models.Model):
         OPERATOR = "operator"
         NO_FAULT_FOUND = "no_fault_found"
 
+    class Confidence(models.TextChoices):
+        LOW = "low"
+        MEDIUM = "medium"
+        HIGH = "high"
+
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="incidents")
     family = models.CharField(max_length=60, help_text="of its signatures; or the signature alone")
     signature = models.ForeignKey(
@@ -44,7 +49,19 @@ class Incident(models.Model):
     parent = models.ForeignKey(
         "self", on_delete=models.PROTECT, related_name="sympathetic", null=True, blank=True
     )
+    merged_into = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        related_name="merged",
+        null=True,
+        blank=True,
+        help_text="a fault that came late closed the gap to an earlier one; this one is part of it",
+    )
     diagnosis = models.CharField(max_length=1000, blank=True)
+    confidence = models.CharField(max_length=8, choices=Confidence, blank=True)
+    repair_kind = models.CharField(
+        max_length=20, blank=True, help_text="what the diagnosis asks for"
+    )
     cause = models.CharField(max_length=16, choices=Cause, default=Cause.UNKNOWN)
     change = models.ForeignKey(
         Change, on_delete=models.PROTECT, related_name="incidents", null=True, blank=True
@@ -66,6 +83,10 @@ class Incident(models.Model):
                 | models.Q(closed_at__gte=models.F("opened_at")),
                 name="incident_not_closed_before_opened",
             ),
+            models.CheckConstraint(
+                condition=models.Q(merged_into__isnull=True) | models.Q(closed_at__isnull=False),
+                name="incident_merged_is_closed",
+            ),
         )
         indexes = (
             models.Index(fields=["machine", "family", "last_fault_at"], name="incident_series"),
@@ -80,6 +101,18 @@ class Incident(models.Model):
 
     def __str__(self) -> str:
         return f"{self.machine}: {self.family} {self.opened_at:%Y-%m-%d %H:%M}"
+
+
+class IncidentCursor(models.Model):
+    """How far the faults have been put into incidents; one row, and the lock of who does it."""
+
+    done_to = models.PositiveBigIntegerField(default=0, help_text="key of a fault")
+    checked_at = models.DateTimeField(
+        null=True, blank=True, help_text="when faults before it were looked for last"
+    )
+
+    def __str__(self) -> str:
+        return f"up to fault {self.done_to}"
 
 
 class IncidentFault(AppendOnlyModel):
@@ -102,6 +135,9 @@ class IncidentEvent(AppendOnlyModel):
         CHANGE_LINKED = "change_linked"
         CASE_OPENED = "case_opened"
         NOTE = "note"
+        ATTACHED = "attached"
+        MERGED = "merged"
+        REOPENED = "reopened"
         CLOSED = "closed"
 
     incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="events")

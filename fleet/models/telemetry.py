@@ -89,6 +89,12 @@ class FaultSignature(models.Model):
     action = models.CharField(max_length=100, blank=True)
     components = models.JSONField(default=list, blank=True)
     is_unrecoverable = models.BooleanField(default=False)
+    gap_minutes = models.FloatField(
+        default=15.0, help_text="faults of its family closer than this are one incident"
+    )
+    sympathetic_to = models.JSONField(
+        default=list, blank=True, help_text="patterns of the signatures that it only accompanies"
+    )
     first_seen_at = models.DateTimeField(
         null=True, blank=True, help_text="of an unknown one: the first fault that carried it"
     )
