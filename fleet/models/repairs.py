@@ -36,6 +36,10 @@ class Repair(models.Model):
         CLOSED = "closed"
         CANCELLED = "cancelled"
 
+    class Outcome(models.TextChoices):
+        REPAIRED = "repaired"
+        NO_FAULT_FOUND = "no_fault_found"
+
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="repairs")
     incident = models.ForeignKey(
         Incident, on_delete=models.PROTECT, related_name="repairs", null=True, blank=True
@@ -46,6 +50,7 @@ class Repair(models.Model):
     ordered_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=16, choices=Outcome, blank=True)
     technician = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
     )
@@ -55,6 +60,12 @@ class Repair(models.Model):
     supplier_case = models.CharField(max_length=100, blank=True)
     ticket = models.CharField(max_length=100, blank=True, help_text="key in the ticket system")
     note = models.CharField(max_length=1000, blank=True)
+    released_at = models.DateTimeField(
+        null=True, blank=True, help_text="the machine's return to service after it"
+    )
+    watch_until = models.DateTimeField(
+        null=True, blank=True, help_text="a fault from the return until then counts against it"
+    )
     ineffective_since = models.DateTimeField(
         null=True, blank=True, help_text="a fault in its watch period: it counts against it"
     )
@@ -71,7 +82,15 @@ class Repair(models.Model):
                 fields=["ticket"], condition=~models.Q(ticket=""), name="repair_ticket_once"
             ),
         )
-        indexes = (models.Index(fields=["machine", "closed_at"], name="repair_machine_closed"),)
+        indexes = (
+            models.Index(fields=["machine", "closed_at"], name="repair_machine_closed"),
+            models.Index(fields=["status", "ordered_at"], name="repair_status_ordered"),
+            models.Index(
+                fields=["watch_until"],
+                condition=models.Q(ineffective_since__isnull=True),
+                name="repair_watched",
+            ),
+        )
         permissions = (("work_repair", "Can diagnose and repair machines"),)
 
     def __str__(self) -> str:
