@@ -320,6 +320,7 @@ def spent_details(moment: Moment, state: GuardrailState) -> dict[str, object]:
         "halt_level": None if moment.halt_level is None else str(moment.halt_level),
         "halt_used": None if state.halt is None else state.halt.used,
         "halt_look": state.halt_look,
+        "widen_used": None if state.widen is None else state.widen.used,
         "widen_level": str(moment.widen_level) if moment.checkpoint is not None else None,
         "widen_bound": finite(moment.widen_bound),
         "shown_look": state.shown_look,

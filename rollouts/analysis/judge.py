@@ -17,13 +17,7 @@ from threading import Lock
 import numpy as np
 
 from rollouts.analysis.conditions import condition_at
-from rollouts.analysis.errors import (
-    AnalysisError,
-    EmptyArm,
-    InvalidLevel,
-    UnitMismatch,
-    UnsupportedMetric,
-)
+from rollouts.analysis.errors import EmptyArm, InvalidLevel, UnitMismatch, UnsupportedMetric
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
@@ -32,14 +26,11 @@ from rollouts.analysis.guardrails.interruptions import RecoveryTrack
 from rollouts.analysis.guardrails.per_unit import Sightings, sightings
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
-from rollouts.analysis.jumps import FaultChange, Jump, PaceChange
 from rollouts.analysis.labels import Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
 from rollouts.analysis.recommendation import Situation, recommend
-from rollouts.analysis.recovery import per_root_count
 from rollouts.analysis.samples import FloatArray, IntArray, Samples
-from rollouts.analysis.sequential import CrossingState, cross
 from rollouts.analysis.spending import (
     CHECKPOINTS,
     HaltClaim,
@@ -60,8 +51,6 @@ __all__ = [
     "initial_state",
     "labels_for",
     "recommend",
-    "replay",
-    "replay_jump",
 ]
 
 ENGINE_VERSION = "3"
@@ -113,10 +102,11 @@ def design_of(samples: Samples) -> Design:
 def labels_for(samples: Samples, policy: Policy) -> Labels:
     """The re-assignments of these samples; drawn once per design, seed and number."""
     _check_arms(samples)
-    return _drawn(design_of(samples), seed=policy.seed, resamples=policy.resamples)
+    return labels_of(design_of(samples), seed=policy.seed, resamples=policy.resamples)
 
 
-def _drawn(design: Design, *, seed: int, resamples: int) -> Labels:
+def labels_of(design: Design, *, seed: int, resamples: int) -> Labels:
+    """The re-assignments of a design; the last few are remembered."""
     key = (design.digest, seed, resamples)
     with _labels_lock:
         labels = _labels.get(key)
@@ -427,13 +417,13 @@ def _one_look(
 ) -> tuple[LookEvaluation, WaveState]:
     run = prepared.run
     look = run.looks[index]
-    passed = _checkpoint_passed(look, reached=state.reached)
+    passed = checkpoint_passed(look, reached=state.reached)
     evaluations, moments = [], {}
     judged = passed is not None
     for guardrail in run.policy.guardrails:
         before = state.of(guardrail.name)
         if passed is not None:
-            before = replace(before, pending=_fraction(look, run.policy))
+            before = replace(before, pending=fraction_of(look, run.policy))
         moment = _moment(prepared, guardrail, index, before)
         moments[guardrail.name] = moment
         judged = judged or moment.checkpoint is not None
@@ -476,7 +466,7 @@ def _one_look(
     )
 
 
-def _checkpoint_passed(look: Look, *, reached: float) -> float | None:
+def checkpoint_passed(look: Look, *, reached: float) -> float | None:
     """The largest planned checkpoint that this look is the first to pass, or None."""
     passed = max((float(c) for c in CHECKPOINTS if look.elapsed >= c), default=0.0)
     if look.extension_elapsed >= 1:
@@ -484,7 +474,7 @@ def _checkpoint_passed(look: Look, *, reached: float) -> float | None:
     return passed if passed > reached else None
 
 
-def _fraction(look: Look, policy: Policy) -> float:
+def fraction_of(look: Look, policy: Policy) -> float:
     """Information of a look: elapsed share of the window, above 1 at the extension's end."""
     return look.elapsed + (policy.extension if look.extension_elapsed >= 1 else 0.0)
 
@@ -680,10 +670,15 @@ def _told(
                 "missing": moment.missing,
                 "undersized": moment.undersized,
                 "bound": moment.widen_bound if moment.checkpoint is not None else None,
+                "method": _method(prepared.tracks[name], index),
             }
             for name, moment in moments.items()
         },
     }
+
+
+def _method(track: Track, index: int) -> str | None:
+    return track.method(index) if isinstance(track, FaultTrack) else None
 
 
 # --- what a recommendation needs to know --------------------------------------------------
@@ -746,126 +741,3 @@ def most_bricks(policy: Policy, plan: WavePlan) -> int:
     if policy.max_bricks is not None:
         return policy.max_bricks
     return 0 if plan.allows_smoke else 1
-
-
-# --- replay --------------------------------------------------------------------------------
-
-
-def replay(
-    scores: Mapping[str, Sequence[int]],
-    *,
-    design: Design,
-    seed: int,
-    resamples: int,
-    levels: Mapping[str, str | Fraction],
-    states: Mapping[str, CrossingState],
-) -> dict[str, CrossingState]:
-    """Recompute the crossings of a stored look from its stored integers.
-
-    Parameters
-    ----------
-    scores : mapping of score name to one integer per unit
-        As `LookEvaluation.scores` keeps them.
-    design, seed, resamples
-        Of the wave.
-    levels : mapping of score name to Fraction or its text
-        Error spent by the look; a score without a level is left out.
-    states : mapping of score name to CrossingState
-        After the look before; missing ones start anew.
-
-    Returns
-    -------
-    mapping of score name to CrossingState
-        Equal to the stored ones, bit for bit, on every machine.
-
-    Raises
-    ------
-    AnalysisError
-        If a level names a score that was not stored, or scores and design do not fit.
-
-    Examples
-    --------
-    >>> design = Design(stratum=np.zeros(9, int), is_canary=np.arange(9) < 3)
-    >>> scores = {"faults/harm/1": (3, 3, 3, -1, -1, -1, -2, -2, -2)}
-    >>> found = replay(scores, design=design, seed=1, resamples=999,
-    ...                levels={"faults/harm/1": "1/20"}, states={})
-    >>> found["faults/harm/1"].is_crossed
-    True
-    """
-    labels = _drawn(design, seed=seed, resamples=resamples)
-    found = {}
-    for name, level in levels.items():
-        sums = _stored_sums(scores, name, labels=labels)
-        before = states.get(name, CrossingState.initial(labels.paths))
-        found[name] = cross(before, sums, level=Fraction(level))
-    return found
-
-
-def replay_jump(
-    scores: Mapping[str, Sequence[int]],
-    *,
-    name: str,
-    look: int,
-    design: Design,
-    tolerance: float,
-) -> Jump | None:
-    """Recompute from a stored look whether both arms of a guardrail had jumped.
-
-    Parameters
-    ----------
-    scores : mapping of score name to one integer per unit
-        As `LookEvaluation.scores` keeps them: the change since the period before is there only
-        where there was a jump.
-    name, look
-        Of the guardrail and the look.
-    design : Design
-        Of the wave.
-    tolerance : float
-        The guardrail's; of throughput a relative drop, of faults it does not matter.
-
-    Returns
-    -------
-    Jump or None
-        Equal to what the look saw, up to the last digits of another SciPy.
-
-    Examples
-    --------
-    >>> design = Design(stratum=np.zeros(30, int), is_canary=np.arange(30) < 10)
-    >>> pace = (1e9 * (0.9 + 0.001 * np.arange(30))).astype(int)
-    >>> found = replay_jump({"throughput/jump-pace/1": pace.tolist()}, name="throughput", look=1,
-    ...                     design=design, tolerance=0.01)
-    >>> found.is_environment
-    False
-    """
-    near = scores.get(f"{NEAR}/{look}")
-    is_near = None if near is None else np.array(near, dtype=np.bool_)
-    head = f"{name}/jump-"
-    parts = {
-        key.removeprefix(head).removesuffix(f"/{look}"): np.array(column, dtype=np.int64)
-        for key, column in scores.items()
-        if key.startswith(head) and key.endswith(f"/{look}")
-    }
-    if "pace" in parts:
-        return PaceChange(parts["pace"]).jump(
-            tolerance=tolerance, is_canary=design.is_canary, is_near=is_near
-        )
-    if "episodes" not in parts:
-        return None
-    change = FaultChange(
-        episodes=parts["episodes"],
-        seconds=parts["seconds"],
-        episodes_before=parts["episodes-before"],
-        seconds_before=parts["seconds-before"],
-    )
-    return change.jump(is_canary=design.is_canary, is_near=is_near)
-
-
-def _stored_sums(scores: Mapping[str, Sequence[int]], name: str, *, labels: Labels) -> IntArray:
-    """Sums of a stored score; one per interruption goes over the root of its counts."""
-    if name not in scores:
-        raise AnalysisError(f"no stored score {name!r}; stored are {', '.join(scores)}")
-    sums = labels.sums(np.array(scores[name], dtype=np.int64))
-    counts = name.replace("-sum/", "-count/")
-    if counts == name or counts not in scores:
-        return sums
-    return per_root_count(sums, labels.sums(np.array(scores[counts], dtype=np.int64)))

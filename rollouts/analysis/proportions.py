@@ -130,16 +130,21 @@ def clopper_pearson(x: int, n: int, *, level: float, side: Bound) -> float:
 
 @dataclass(frozen=True)
 class InstallJudgement:
-    """What a wave's installs say; `upper` is one-sided at 1 - beta."""
+    """What installs say; `is_not_worse` where the upper bound lies below the limit."""
 
     failures: int
     attempts: int
     tolerated: float
     limit: float
+    beta: float
     log_e: float
-    upper: float
     is_harmful: bool
     is_not_worse: bool
+
+    @property
+    def upper(self) -> float:
+        """One-sided bound at 1 - beta, to be shown: no verdict rests on its digits."""
+        return clopper_pearson(self.failures, self.attempts, level=1 - self.beta, side=Bound.UPPER)
 
 
 def judge_installs(
@@ -190,15 +195,15 @@ def judge_installs(
         raise InvalidSample(
             f"a baseline of {baseline} and a margin of {margin} leave no room for a limit below 1"
         )
+    _check_open_share(beta, name="beta")
     log_e = install_log_e(failures, attempts, p0=tolerated)
-    upper = clopper_pearson(failures, attempts, level=1 - beta, side=Bound.UPPER)
     return InstallJudgement(
         failures,
         attempts,
         tolerated=tolerated,
         limit=limit,
+        beta=beta,
         log_e=log_e,
-        upper=upper,
         is_harmful=alpha > 0 and log_e >= -math.log(alpha),
         is_not_worse=chance_of_at_most(failures, attempts, p=limit) < beta,
     )

@@ -22,9 +22,10 @@ class ScoreBlob(AppendOnlyModel):
 class Evaluation(AppendOnlyModel):
     """All samples and verdicts of one wave at one cutoff: what the engine saw and said.
 
-    `inputs` holds what replaying needs besides the scores, the levels (among the guardrails'
-    details) and the wave's roster: seed, resamples, alpha, and the judge's state before the look.
-    Numbers of looks are counted by kind.
+    `inputs` holds what replaying needs besides the scores, the plan and the wave's roster: seed,
+    resamples, alpha, the judge's state before the look and what it was told. `digest` is that of
+    the content, scores included; empty on records of before there was one. Numbers of looks are
+    counted by kind.
     """
 
     class Kind(models.TextChoices):
@@ -43,6 +44,7 @@ class Evaluation(AppendOnlyModel):
     flags = models.JSONField(default=list, blank=True)
     inputs = models.JSONField(default=dict)
     scores = models.ForeignKey(ScoreBlob, on_delete=models.PROTECT, related_name="evaluations")
+    digest = models.CharField(max_length=64, blank=True, default="")
     recorded_at = models.DateTimeField()
 
     class Meta:

@@ -88,6 +88,15 @@ MICROSECONDS = "microseconds"
 TOTALS, THINNING = "totals", "thinning"
 
 
+def margin_at(rate: float | None, *, margin: float, delta_abs: float) -> float:
+    """M_eff: the margin, or more where the frozen rate of before is very small."""
+    if rate is None:
+        return margin
+    if rate <= 0:
+        return math.inf
+    return effective_margin(margin, rate_before_per_day=rate, delta_abs=delta_abs)
+
+
 def table_of(
     episodes: IntArray, microseconds: IntArray, *, is_canary: BoolArray, stratum: IntArray
 ) -> FaultTable:
@@ -174,17 +183,10 @@ class FaultTrack:
 
     @staticmethod
     def _margin(guardrail: Guardrail, run: Run, before: Before | None) -> float:
-        """M_eff: the margin, or more where the frozen rate of before is very small."""
         rate = run.plan.frozen_fault_rate.get(guardrail.name)
         if rate is None and run.plan.is_recorded and before is not None:
             rate = before.rate_per_day
-        if rate is None:
-            return guardrail.margin
-        if rate <= 0:
-            return math.inf
-        return effective_margin(
-            guardrail.margin, rate_before_per_day=rate, delta_abs=run.policy.delta_abs
-        )
+        return margin_at(rate, margin=guardrail.margin, delta_abs=run.policy.delta_abs)
 
     def columns(self) -> Mapping[str, IntArray]:
         return {self._key(k): self._score(k) for k in range(len(self.run.looks))}
@@ -320,7 +322,7 @@ class FaultTrack:
         harm = sums[self._key(k)]
         state = stepped_halt(moment, harm)
         table = self.table(k)
-        model = model_of(table, method=self._method(k))
+        model = model_of(table, method=self.method(k))
         z = margin_z(model, self.margin)
         if moment.may_show and not state.is_crossed:
             state = stepped_widen(moment, state, is_shown=is_below(z, moment.widen_bound))
@@ -354,7 +356,7 @@ class FaultTrack:
                 **spent_details(moment, state),
                 "margin": finite(self.margin),
                 "episodes": {"canary": table.count(True), "control": table.count(False)},
-                "widen_method": self._method(k),
+                "widen_method": self.method(k),
                 "widen_z": millionths(z),
                 "fixed_look_method": fixed.method,
                 "is_clipped": limits.is_clipped,
@@ -365,7 +367,8 @@ class FaultTrack:
         )
         return evaluation, state
 
-    def _method(self, index: int) -> str:
+    def method(self, index: int) -> str:
+        """How "not worse" is judged."""
         return TOTALS if self.family_takes_out[index] else THINNING
 
     def _limits(

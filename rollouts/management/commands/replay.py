@@ -1,13 +1,12 @@
 """Recompute what a rollout's evaluations said, from their own records."""
 
 from argparse import ArgumentParser
-from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from rollouts.models import Evaluation, Rollout
-from rollouts.replay import jump_word, replay, replay_jumps
+from rollouts.replay import differences
 
 
 class Command(BaseCommand):
@@ -25,39 +24,17 @@ class Command(BaseCommand):
         rollout = Rollout.objects.filter(name=options["rollout"]).first()
         if rollout is None:
             raise CommandError(f"no rollout is called {options['rollout']!r}")
-        rows = rollout.evaluations.select_related("wave__rollout", "scores").order_by("pk")
-        wrong = [line for row in rows.iterator(chunk_size=50) for line in _differences(row)]
-        self.stdout.write(f"{rows.count()} evaluations recomputed, {len(wrong)} differences")
+        rows = rollout.evaluations.select_related("wave__rollout", "scores", "decision")
+        wrong, partly = [], 0
+        for row in rows.order_by("pk").iterator(chunk_size=50):
+            wrong += differences(row)
+            partly += row.kind == Evaluation.Kind.LOOK and not row.inputs.get("told")
+        count = rows.count()
+        self.stdout.write(f"{count} evaluations recomputed, {len(wrong)} differences")
+        if partly:
+            self.stdout.write(
+                f"{partly} of them were recorded before proofs and installs were kept: of these "
+                "only harm by re-assignment was recomputed"
+            )
         if wrong:
             raise CommandError("\n".join(wrong))
-
-
-def _differences(evaluation: Evaluation) -> list[str]:
-    again, jumps = replay(evaluation), replay_jumps(evaluation)
-    stored = {
-        guardrail["name"]: jump_word(guardrail["details"]["jump"]["is_environment"])
-        for guardrail in evaluation.guardrails
-        if "jump" in guardrail["details"]
-    }
-    return [
-        *(
-            f"{evaluation}: {name} is stored as {stored.get(name, 'no jump')} of both arms, "
-            f"recomputed as {jumps.get(name, 'no jump')}"
-            for name in sorted(stored.keys() | jumps.keys())
-            if stored.get(name) != jumps.get(name)
-        ),
-        *_crossings(evaluation, again),
-    ]
-
-
-def _crossings(evaluation: Evaluation, again: Mapping[str, bool]) -> list[str]:
-    return [
-        f"{evaluation}: {guardrail['name']} is stored as "
-        f"{_word(guardrail['crossed'])}, recomputed as {_word(again[guardrail['name']])}"
-        for guardrail in evaluation.guardrails
-        if guardrail["name"] in again and again[guardrail["name"]] != guardrail["crossed"]
-    ]
-
-
-def _word(is_crossed: bool) -> str:
-    return "harm shown" if is_crossed else "no harm shown"

@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -66,18 +66,19 @@ def record_cycle(
     )
     if not changed:
         raise StaleRollout(f"look {outcome.look} of {wave} was recorded by somebody else")
-    evaluation = Evaluation.objects.create(
-        rollout=wave.rollout,
-        wave=wave,
-        look=outcome.look,
-        as_of=as_of,
-        elapsed=outcome.elapsed,
-        engine_version=engine_version,
-        guardrails=[plain(dataclasses.asdict(g)) for g in outcome.guardrails],
-        flags=list(outcome.flags),
-        inputs=plain(inputs),
-        scores=_blob(outcome.scores),
-        recorded_at=timezone.now(),
+    evaluation = _record(
+        Evaluation(
+            rollout=wave.rollout,
+            wave=wave,
+            look=outcome.look,
+            as_of=as_of,
+            elapsed=outcome.elapsed,
+            engine_version=engine_version,
+            guardrails=[plain(dataclasses.asdict(g)) for g in outcome.guardrails],
+            flags=list(outcome.flags),
+            inputs=plain({**inputs, "told": outcome.told}),
+            scores=_blob(outcome.scores),
+        )
     )
     return decide(
         wave.rollout,
@@ -90,9 +91,54 @@ def record_cycle(
     )
 
 
+def _record(evaluation: Evaluation) -> Evaluation:
+    evaluation.digest = digest_of(evaluation)
+    evaluation.recorded_at = timezone.now()
+    evaluation.save()
+    return evaluation
+
+
+def digest_of(evaluation: Evaluation) -> str:
+    """Name the content of an evaluation, the same whatever database it comes from."""
+    content = {
+        "wave": evaluation.wave_id,
+        "kind": str(evaluation.kind),
+        "look": evaluation.look,
+        "as_of": evaluation.as_of.astimezone(UTC).isoformat(),
+        "elapsed": evaluation.elapsed,
+        "engine_version": evaluation.engine_version,
+        "guardrails": evaluation.guardrails,
+        "flags": evaluation.flags,
+        "inputs": evaluation.inputs,
+        "scores": evaluation.scores.digest,
+    }
+    text = json.dumps(_canonical(content), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+#: Below it every whole number is a float too.
+_WHOLE = 2**53
+
+
+def _canonical(value: Any) -> Any:
+    """Write numbers in one way: a database may give 1.0 back as 1."""
+    if isinstance(value, Mapping):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+        return int(value)
+    return value
+
+
+def content_digest(content: bytes) -> str:
+    """Name the packed scores of a look."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def _blob(scores: Mapping[str, Any]) -> ScoreBlob:
     content = pack_scores(scores)
-    digest = hashlib.sha256(content).hexdigest()
+    digest = content_digest(content)
     return ScoreBlob.objects.get_or_create(digest=digest, defaults={"content": content})[0]
 
 
@@ -109,18 +155,19 @@ def record_check(
 ) -> Evaluation:
     """Store what the engine saw beside the looks at a wave, so that it can be replayed as they."""
     made = Evaluation.objects.filter(wave=wave, kind=kind).aggregate(last=Max("look"))["last"] or 0
-    return Evaluation.objects.create(
-        rollout=wave.rollout,
-        wave=wave,
-        kind=kind,
-        look=made + 1,
-        as_of=as_of,
-        elapsed=0.0,
-        engine_version=engine_version,
-        guardrails=plain(list(guardrails)),
-        inputs=plain(inputs),
-        scores=_blob(scores),
-        recorded_at=timezone.now(),
+    return _record(
+        Evaluation(
+            rollout=wave.rollout,
+            wave=wave,
+            kind=kind,
+            look=made + 1,
+            as_of=as_of,
+            elapsed=0.0,
+            engine_version=engine_version,
+            guardrails=plain(list(guardrails)),
+            inputs=plain(inputs),
+            scores=_blob(scores),
+        )
     )
 
 

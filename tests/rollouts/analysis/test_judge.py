@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rollouts.analysis import judge
+from rollouts.analysis import judge, rejudge
 from rollouts.analysis.errors import AnalysisError, EmptyArm, InvalidLevel
 from rollouts.analysis.samples import ObservationRows, Samples
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Reason, Verdict
@@ -873,7 +873,7 @@ def test_a_stored_look_replays_to_the_same_integers():
     (second,), after = judge.evaluate(samples, ALL, plan, looks=looks[1:], state=before)
     details = second.guardrails[0].details
 
-    again = judge.replay(
+    again = rejudge.replay(
         second.scores,
         design=judge.design_of(samples),
         seed=ALL.seed,
@@ -894,7 +894,7 @@ def test_a_stored_look_replays_the_scores_of_interruptions_too():
     )
     name = "recovery_time/harm-sum/1"
 
-    again = judge.replay(
+    again = rejudge.replay(
         evaluation.scores,
         design=judge.design_of(samples),
         seed=ALL.seed,
@@ -908,7 +908,7 @@ def test_a_stored_look_replays_the_scores_of_interruptions_too():
 
 def test_a_score_that_was_not_stored_cannot_be_replayed():
     with pytest.raises(AnalysisError, match="no stored score 'a'; stored are b"):
-        judge.replay(
+        rejudge.replay(
             {"b": (1, 0)},
             design=judge.design_of(worlds.world(1, 1, hours=1)),
             seed=1,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from rollouts.analysis import judge
+from rollouts.analysis import judge, rejudge
 from rollouts.analysis.errors import InvalidSample
 from rollouts.analysis.jumps import JUMP_Z, LEAST_FAR_UNITS, Jump, drop_z, jump_details, jump_of
 from rollouts.analysis.samples import LevelsBefore, Samples
@@ -199,7 +199,7 @@ def test_a_stored_look_gives_the_same_jumps_again():
 
     assert last.recommendation.code is Reason.ENVIRONMENT
     for guardrail, tolerance in zip(last.guardrails, (1.0, 0.01), strict=True):
-        again = judge.replay_jump(
+        again = rejudge.replay_jump(
             last.scores,
             name=guardrail.name,
             look=last.look,
@@ -217,7 +217,7 @@ def test_a_look_without_a_jump_has_none_to_give_again():
     design = judge.design_of(samples)
     assert "throughput/jump-pace/4" not in last.scores
     assert (
-        judge.replay_jump(last.scores, name="throughput", look=4, design=design, tolerance=0.01)
+        rejudge.replay_jump(last.scores, name="throughput", look=4, design=design, tolerance=0.01)
         is None
     )
 
