@@ -12,6 +12,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, NotAuthenticated, ValidationError
 from rest_framework.permissions import BasePermission, DjangoModelPermissions
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 MOST_NAMES = 1000  # machines on one page
@@ -183,6 +184,28 @@ class PagedQuerySerializer(StrictSerializer):
         default="", help_text="name of the last machine seen; as `next` has it"
     )
     page_size = serializers.IntegerField(default=100, min_value=1, max_value=MOST_NAMES)
+
+
+def query_of(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
+    """The query of a request as one form understands it; unknown names are refused."""
+    query = form(data=request.query_params.dict())
+    query.is_valid(raise_exception=True)
+    return dict(query.validated_data)
+
+
+def answer_by_name(
+    request: Request,
+    find: Callable[..., Iterable[Any]],
+    *,
+    asks: type[PagedQuerySerializer],
+    answers: type[StrictSerializer],
+    name: Callable[[Any], str],
+) -> Response:
+    """One page of what `find` yields for the query, in order of machine."""
+    asked = query_of(request, asks)
+    size = asked.pop("page_size")
+    page = page_by_name(request, find(**asked, limit=size + 1), size=size, name=name)
+    return Response(answers(page).data)
 
 
 def page_by_name(

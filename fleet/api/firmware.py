@@ -17,9 +17,10 @@ from fleet.api.base import (
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
+    answer_by_name,
     needs,
-    page_by_name,
     person,
+    query_of,
 )
 from fleet.models import BundleStatus, DesiredBundle, FirmwareBundle, FirmwareRecord, Platform
 
@@ -64,11 +65,13 @@ class RunView(APIView):
     @extend_schema(parameters=[RunQuerySerializer], responses=RunPageSerializer)
     def get(self, request: Request) -> Response:
         """Every machine that ran the version between start and end, disputed ones too."""
-        asked = query_of(request, RunQuerySerializer)
-        size = asked.pop("page_size")
-        runs = selectors.who_ran(**asked, limit=size + 1)
-        answer = page_by_name(request, runs, size=size, name=lambda run: run.machine.name)
-        return Response(RunPageSerializer(answer).data)
+        return answer_by_name(
+            request,
+            selectors.who_ran,
+            asks=RunQuerySerializer,
+            answers=RunPageSerializer,
+            name=lambda run: run.machine.name,
+        )
 
 
 class StagedQuerySerializer(PagedQuerySerializer):
@@ -103,11 +106,13 @@ class StagedView(APIView):
     @extend_schema(parameters=[StagedQuerySerializer], responses=StagedPageSerializer)
     def get(self, request: Request) -> Response:
         """Every part whose newest staged version has not become active since."""
-        asked = query_of(request, StagedQuerySerializer)
-        size = asked.pop("page_size")
-        rows = selectors.staged_versions(**asked, limit=size + 1)
-        answer = page_by_name(request, rows, size=size, name=lambda row: str(row.machine))
-        return Response(StagedPageSerializer(answer).data)
+        return answer_by_name(
+            request,
+            selectors.staged_versions,
+            asks=StagedQuerySerializer,
+            answers=StagedPageSerializer,
+            name=lambda row: str(row.machine),
+        )
 
 
 # --- what was rolled out ------------------------------------------------------------------------
@@ -237,10 +242,3 @@ class DesiredBundleViewSet(mixins.ListModelMixin, StrictViewSet):
             **body.validated_data, actor=person(request), now=clock.now()
         )
         return Response(DesiredBundleSerializer(row).data, status=HTTP_201_CREATED)
-
-
-def query_of(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
-    """The query of a request as one form understands it; unknown names are refused."""
-    query = form(data=request.query_params.dict())
-    query.is_valid(raise_exception=True)
-    return dict(query.validated_data)

@@ -16,10 +16,10 @@ from fleet.api.base import (
     PagedQuerySerializer,
     QueryTimeField,
     StrictSerializer,
+    answer_by_name,
     needs,
-    page_by_name,
+    query_of,
 )
-from fleet.api.firmware import query_of
 from fleet.drift import Standing
 from fleet.models import FirmwareBundle, Machine
 from fleet.selectors import machines_matching
@@ -115,11 +115,20 @@ class ComplianceListView(APIView):
     @extend_schema(parameters=[ComplianceListQuerySerializer], responses=CompliancePageSerializer)
     def get(self, request: Request) -> Response:
         """Machines in order of name, with what they run and what is wanted in words."""
-        asked = query_of(request, ComplianceListQuerySerializer)
-        size, standing = asked.pop("page_size"), asked.pop("standing")
-        rows = (row for row in _rows(**asked) if standing in (None, row.standing))
-        answer = page_by_name(request, rows, size=size, name=lambda row: str(row.machine))
-        return Response(CompliancePageSerializer(answer).data)
+        return answer_by_name(
+            request,
+            _rows_of_standing,
+            asks=ComplianceListQuerySerializer,
+            answers=CompliancePageSerializer,
+            name=lambda row: str(row.machine),
+        )
+
+
+def _rows_of_standing(
+    *, standing: Standing | None, limit: int, **asked: Any
+) -> Iterator[compliance.Compliance]:
+    """One after the other, for as long as the page takes them: `limit` has nothing to bound."""
+    return (row for row in _rows(**asked) if standing in (None, row.standing))
 
 
 def _rows(
