@@ -19,10 +19,11 @@ def open_faults(machine: Machine, *, since: datetime) -> QuerySet[Fault]:
 
     A report that comes late tells of its own time: what happened before `since` is not among them.
     """
-    return counted_faults().filter(machine=machine, at__gt=since).order_by("at", "pk")
+    happened = counted_faults().annotate(at=HAPPENED_AT)
+    return happened.filter(machine=machine, at__gt=since).order_by("at", "pk")
 
 
 def counted_faults() -> QuerySet[Fault]:
-    """Return the faults of hard or unknown signatures that are major or critical, with `at`."""
+    """Return the faults of hard or unknown signatures that are major or critical."""
     counts = Q(signature__kind__in=COUNTED_KINDS, severity__in=COUNTED_SEVERITIES)
-    return Fault.objects.annotate(at=HAPPENED_AT).filter(counts).select_related("signature")
+    return Fault.objects.filter(counts).select_related("signature")
