@@ -1,5 +1,6 @@
 """The fleet's tables: inventory, firmware, telemetry, lifecycle, the clock."""
 
+from fleet.models.capacity import CapacityDay
 from fleet.models.changes import Change, ChangedMachine, ClockJump, ClockReading
 from fleet.models.clock import Clock, Heartbeat
 from fleet.models.counters import CounterSample
@@ -13,6 +14,7 @@ from fleet.models.firmware import (
 )
 from fleet.models.gates import CheckResult, Evidence, Gate, GateCheck, GateEvent, GatePlan
 from fleet.models.holds import TelemetryHold
+from fleet.models.identity import MachineClaim
 from fleet.models.incidents import (
     Incident,
     IncidentCursor,
@@ -39,6 +41,7 @@ from fleet.models.tickets import TicketLink, TicketReceipt
 __all__ = [
     "BundleImage",
     "BundleStatus",
+    "CapacityDay",
     "Change",
     "ChangedMachine",
     "CheckResult",
@@ -69,6 +72,7 @@ __all__ = [
     "JobImpact",
     "JobKind",
     "Machine",
+    "MachineClaim",
     "Observation",
     "PartSwap",
     "Platform",

@@ -20,6 +20,7 @@ class Change(AppendOnlyModel):
         SWITCH = "switch"
         SETTING = "setting"
         PLACE = "place"
+        PART = "part"
         RETIREMENT = "retirement"
         OTHER = "other"
 

@@ -97,6 +97,10 @@ class Machine(models.Model):
             models.Index(fields=["registered_at"], name="machine_registered_at"),
             models.Index(fields=["rack"], name="machine_rack"),
             models.Index(fields=["site", "pool"], name="machine_site_pool"),
+            models.Index(
+                fields=["platform", "pool", "state", "may_take_work", "watch_until"],
+                name="machine_capacity",
+            ),
         )
 
     def __str__(self) -> str:
@@ -119,6 +123,7 @@ class Component(models.Model):
                 fields=["machine", "kind", "slot"], name="component_once_per_slot"
             ),
         )
+        indexes = (models.Index(fields=["serial"], name="component_serial"),)
 
     def __str__(self) -> str:
         return f"{self.machine} {self.kind}{f' {self.slot}' if self.slot else ''}"

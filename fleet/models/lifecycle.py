@@ -62,7 +62,10 @@ class StateChange(AppendOnlyModel):
                 name="state_change_into_service_has_gate",
             ),
         )
-        indexes = (models.Index(fields=["machine", "at"], name="state_change_machine_at"),)
+        indexes = (
+            models.Index(fields=["machine", "at"], name="state_change_machine_at"),
+            models.Index(fields=["at"], name="state_change_at"),
+        )
 
     def __str__(self) -> str:
         return f"{self.machine}: {self.old_state} → {self.new_state}"

@@ -44,7 +44,12 @@ class Repair(models.Model):
     incident = models.ForeignKey(
         Incident, on_delete=models.PROTECT, related_name="repairs", null=True, blank=True
     )
-    kind = models.CharField(max_length=20, choices=RepairKind)
+    kind = models.CharField(
+        max_length=20,
+        choices=RepairKind,
+        blank=True,
+        help_text="empty: of a recorded repair, whose kind was not kept",
+    )
     component = models.CharField(max_length=80, blank=True, help_text="kind and slot, as gpu 3")
     status = models.CharField(max_length=12, choices=Status, default=Status.ORDERED)
     ordered_at = models.DateTimeField()
