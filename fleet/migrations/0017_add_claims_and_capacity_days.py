@@ -10,7 +10,6 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('fleet', '0017_complete_fault_catalogue'),
-        ('fleet', '0016_complete_fault_catalogue'),
     ]
 
     operations = [
