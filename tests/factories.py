@@ -9,7 +9,15 @@ from django.contrib.auth.models import User
 
 from fleet import services
 from fleet.adapters import Reading, Report
-from fleet.models import FirmwareBundle, FirmwareImage, FirmwareRecord, Machine, Platform
+from fleet.models import (
+    FirmwareBundle,
+    FirmwareImage,
+    FirmwareRecord,
+    Gate,
+    GatePlan,
+    Machine,
+    Platform,
+)
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -126,3 +134,21 @@ def make_firmware_record(machine: Machine, **fields: Any) -> FirmwareRecord:
         "recorded_at": NOW,
     }
     return FirmwareRecord.objects.create(**defaults | fields)
+
+
+def make_passed_gate(machine: Machine, *, now: datetime = NOW, **fields: Any) -> Gate:
+    """Make a gate that the machine has passed, opened at `now`, of a plan without checks."""
+    plan, _ = GatePlan.objects.get_or_create(
+        kind="no_fault_found",
+        level=0,
+        version=9000,
+        defaults={
+            "title": "of a test",
+            "checks": [],
+            "workload": "none",
+            "author": "tests",
+            "recorded_at": NOW,
+        },
+    )
+    defaults = {"plan": plan, "why": "a test", "status": Gate.Status.PASSED, "opened_at": now}
+    return Gate.objects.create(machine=machine, **defaults | {"closed_at": now} | fields)

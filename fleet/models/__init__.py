@@ -4,6 +4,7 @@ from fleet.models.capacity import CapacityDay
 from fleet.models.changes import Change, ChangedMachine, ClockJump, ClockReading
 from fleet.models.clock import Clock, Heartbeat
 from fleet.models.counters import CounterSample
+from fleet.models.departures import BreakGlass, SchedulerWord, TakeOut
 from fleet.models.firmware import (
     BundleImage,
     BundleStatus,
@@ -26,6 +27,8 @@ from fleet.models.incidents import (
 from fleet.models.inventory import Component, Machine, Platform, Team
 from fleet.models.jobs import Job
 from fleet.models.lifecycle import Cordon, StateChange
+from fleet.models.notices import Notice
+from fleet.models.owners import HandOver, RoleTeam
 from fleet.models.repairs import PartSwap, Repair, RepairEvent, RepairKind
 from fleet.models.summary import TelemetrySummary
 from fleet.models.telemetry import (
@@ -39,6 +42,7 @@ from fleet.models.telemetry import (
 from fleet.models.tickets import TicketLink, TicketReceipt
 
 __all__ = [
+    "BreakGlass",
     "BundleImage",
     "BundleStatus",
     "CapacityDay",
@@ -63,6 +67,7 @@ __all__ = [
     "GateCheck",
     "GateEvent",
     "GatePlan",
+    "HandOver",
     "Heartbeat",
     "Incident",
     "IncidentCursor",
@@ -73,6 +78,7 @@ __all__ = [
     "JobKind",
     "Machine",
     "MachineClaim",
+    "Notice",
     "Observation",
     "PartSwap",
     "Platform",
@@ -80,7 +86,10 @@ __all__ = [
     "Repair",
     "RepairEvent",
     "RepairKind",
+    "RoleTeam",
+    "SchedulerWord",
     "StateChange",
+    "TakeOut",
     "Team",
     "TelemetryBatch",
     "TelemetryHold",

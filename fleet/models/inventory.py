@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
 from fleet import lifecycle
@@ -12,6 +13,7 @@ class Team(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     roles = models.JSONField(default=list, blank=True, help_text="owner roles that it takes")
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="teams", blank=True)
 
     class Meta:
         ordering = ("name",)
@@ -72,6 +74,23 @@ class Machine(models.Model):
         default=lifecycle.State.REGISTERED.value,
     )
     owner_role = models.CharField(max_length=24, blank=True)
+    owner_team = models.ForeignKey(
+        Team,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="owned",
+        help_text="whose it is in this state; empty: no team takes the role here",
+    )
+    held_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="held_machines",
+        help_text="who has it in hand",
+    )
+    held_since = models.DateTimeField(null=True, blank=True)
     next_step = models.CharField(max_length=200, blank=True)
     entered_at = models.DateTimeField()
     deadline_at = models.DateTimeField(null=True, blank=True)

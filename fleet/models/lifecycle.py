@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from fleet.appendonly import AppendOnlyModel
+from fleet.models.gates import Gate
 from fleet.models.inventory import Machine
 
 
@@ -49,6 +50,14 @@ class StateChange(AppendOnlyModel):
     reason = models.CharField(max_length=300, blank=True)
     gate = models.CharField(
         max_length=200, blank=True, help_text="what vouches for a move into service"
+    )
+    gate_record = models.ForeignKey(
+        Gate,
+        on_delete=models.PROTECT,
+        related_name="state_changes",
+        null=True,
+        blank=True,
+        help_text="the gate that was passed; empty where nothing was touched or somebody vouches",
     )
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True

@@ -81,6 +81,11 @@ class FaultSignature(models.Model):
         NOT_COUNTED = "not_counted"
         UNKNOWN = "unknown"
 
+    class TakesOut(models.TextChoices):
+        NEVER = "never"
+        AFTER_JOB = "after_job"
+        AT_ONCE = "at_once"
+
     name = models.CharField(max_length=100, unique=True)
     family = models.CharField(max_length=60, blank=True)
     title = models.CharField(max_length=200, blank=True)
@@ -94,6 +99,12 @@ class FaultSignature(models.Model):
     )
     sympathetic_to = models.JSONField(
         default=list, blank=True, help_text="patterns of the signatures that it only accompanies"
+    )
+    takes_out = models.CharField(
+        max_length=12,
+        choices=TakesOut,
+        blank=True,
+        help_text="whether such a fault takes its machine out; empty: by severity and kind",
     )
     first_seen_at = models.DateTimeField(
         null=True, blank=True, help_text="of an unknown one: the first fault that carried it"

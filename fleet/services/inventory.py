@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import lifecycle
+from fleet import lifecycle, ownership
 from fleet.bulk import batches, insert_new
 from fleet.errors import RegistrationRefused
 from fleet.lifecycle import State, Trigger
@@ -79,10 +79,11 @@ def register_machines(
     reasons = [*_wrong_rows(taken, platforms), *_clashes(taken)]
     if reasons:
         raise RegistrationRefused(reasons)
-    machines = Machine.objects.bulk_create(
-        [_machine(row, platforms, now=now, is_vouched=bool(vouched_by)) for row in taken],
-        batch_size=500,
-    )
+    find = ownership.team_finder()
+    new = [_machine(row, platforms, now=now, is_vouched=bool(vouched_by)) for row in taken]
+    for machine in new:
+        machine.owner_team_id = find(machine.owner_role, machine.site, machine.pool)
+    machines = Machine.objects.bulk_create(new, batch_size=500)
     _record_arrival(machines, now=now, vouched_by=vouched_by)
     _add_parts(machines, [_parts(row) for row in taken], now=now)
     return machines

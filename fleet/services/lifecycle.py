@@ -7,10 +7,11 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import lifecycle
-from fleet.errors import CordonStands, GateMissing, MachineBusy, StaleMachine
-from fleet.lifecycle import State, Trigger
-from fleet.models import Change, ChangedMachine, Cordon, Machine, StateChange
+from fleet import lifecycle, ownership
+from fleet.errors import CordonStands, GateMissing, MachineBusy, RetryUsed, StaleMachine
+from fleet.faults import open_faults
+from fleet.lifecycle import AT_THE_GATE, State, Trigger
+from fleet.models import Change, ChangedMachine, Cordon, Gate, Machine, StateChange
 
 WATCH = timedelta(days=7)  # after a repair: a fault in it counts against the repair
 
@@ -24,27 +25,36 @@ def move_machine(
     now: datetime,
     reason: str = "",
     gate: str = "",
+    gate_record: Gate | None = None,
     user: User | None = None,
 ) -> StateChange:
     """Move a machine along its state machine and record the move.
 
     The conditional update is the lock: of two workers one changes no row and stops here, before
-    it has any effect on the machine.
+    it has any effect on the machine. A release needs the gate that the machine has passed;
+    another move into service may say in words what vouches for it.
 
     Raises
     ------
     IllegalTransition
         If the table has no such move.
+    RetryUsed
+        If the checks were tried once more already since the last repair.
     GateMissing
-        If the move leads into service and nothing vouches for it.
+        If the move leads into service and nothing vouches for it, or the gate does not hold.
     StaleMachine
         If the machine is no longer in the state that was read.
     """
     old = State(machine.state)
     new = lifecycle.next_state(old, trigger)
+    if trigger is Trigger.RELEASE:
+        _check_gate(machine, gate_record)
+    if trigger is Trigger.RETRY:
+        _check_retry(machine)
+    gate = gate or (f"{gate_record}, {gate_record.plan}"[:200] if gate_record else "")
     if new is State.IN_SERVICE and not gate:
         raise GateMissing(f"{machine.name} cannot {trigger} into service: no gate vouches for it")
-    changes = state_fields(new, now=now)
+    changes = state_fields(new, now=now) | _owner_fields(machine, new)
     if trigger is Trigger.RELEASE:
         changes["watch_until"] = now + WATCH
     if not Machine.objects.filter(pk=machine.pk, state=old).update(**changes):
@@ -62,8 +72,59 @@ def move_machine(
         actor=actor,
         reason=reason,
         gate=gate,
+        gate_record=gate_record,
         user=user,
     )
+
+
+def _check_gate(machine: Machine, gate: Gate | None) -> None:
+    """Refuse a gate that is not this machine's, not passed, or older than what it must prove."""
+    read = machine.state
+    _lock(machine)
+    if machine.state != read:
+        raise StaleMachine(f"{machine.name} is no longer {read}")
+    if gate is None:
+        raise GateMissing(f"{machine.name} cannot be released: no gate record vouches for it")
+    passed = Gate.objects.filter(pk=gate.pk, machine=machine).first()
+    if passed is None:
+        raise GateMissing(f"{gate} is not a gate of {machine.name}")
+    if passed.status != Gate.Status.PASSED:
+        raise GateMissing(f"{gate} is {passed.status}; a release needs one that is passed")
+    since = _last_away_from_gate(machine)
+    if since is not None and passed.opened_at < since:
+        raise GateMissing(
+            f"{gate} was opened {passed.opened_at:%Y-%m-%d %H:%M}, before the machine was last "
+            f"out for diagnosis or repair, {since:%Y-%m-%d %H:%M}"
+        )
+    fault = open_faults(machine, since=passed.opened_at).first()
+    if fault is not None:
+        raise GateMissing(f"{gate} does not hold: {fault} is newer than it")
+
+
+def _last_away_from_gate(machine: Machine) -> datetime | None:
+    """Return when the machine last entered a state that its present gate has to follow."""
+    away = machine.state_changes.exclude(new_state__in=AT_THE_GATE).order_by("-pk")
+    return away.values_list("at", flat=True).first()
+
+
+def _check_retry(machine: Machine) -> None:
+    """Refuse a second retry of the same repair's checks: from there on a person decides."""
+    queued = machine.state_changes.filter(new_state=State.AWAITING_VALIDATION).order_by("-pk")
+    last = queued.first()
+    if last is not None and last.trigger == Trigger.RETRY:
+        raise RetryUsed(
+            f"the checks of {machine.name} were tried once more {last.at:%Y-%m-%d %H:%M} already; "
+            "possible: rediagnose, order_repair, suspect"
+        )
+
+
+def _owner_fields(machine: Machine, state: State) -> dict[str, Any]:
+    """Return whose the machine becomes: who has it keeps it as long as the owner role stays."""
+    role = lifecycle.STATES[state].owner
+    if machine.owner_role == role:
+        return {}
+    team = ownership.team_for(role, site=machine.site, pool=machine.pool)
+    return {"owner_team_id": team, "held_by_id": None, "held_since": None}
 
 
 #: Something is being done to the machine in these; it ends, and the machine retires after it.

@@ -9,7 +9,7 @@ from fleet import lifecycle, services
 from fleet.errors import CordonStands, GateMissing, StaleMachine
 from fleet.lifecycle import State, Trigger
 from fleet.models import Cordon, Machine, StateChange
-from tests.factories import NOW, make_machine
+from tests.factories import NOW, make_machine, make_passed_gate
 
 pytestmark = pytest.mark.django_db
 
@@ -22,8 +22,10 @@ def test_a_move_sets_owner_next_step_deadline_and_flag_and_records_itself(pair, 
     old, trigger = pair
     machine = make_machine(state=old)
 
+    passed = make_passed_gate(machine) if trigger is Trigger.RELEASE else None
+
     change = services.move_machine(
-        machine, trigger, actor="ann", now=NOW, reason="because", gate="gate 1"
+        machine, trigger, actor="ann", now=NOW, reason="because", gate="gate 1", gate_record=passed
     )
 
     stored = Machine.objects.get(pk=machine.pk)
@@ -36,6 +38,7 @@ def test_a_move_sets_owner_next_step_deadline_and_flag_and_records_itself(pair, 
     assert (machine.state, machine.may_take_work) == (stored.state, stored.may_take_work)
     assert (change.old_state, change.new_state, change.trigger) == (old, new, trigger)
     assert (change.actor, change.reason, change.gate) == ("ann", "because", "gate 1")
+    assert change.gate_record == passed
 
 
 @pytest.mark.parametrize(("state", "trigger"), INTO_SERVICE)
@@ -85,7 +88,9 @@ def test_of_two_workers_that_move_a_machine_one_stops():
 def test_a_release_opens_a_watch_period_of_seven_days():
     machine = make_machine(state=State.AWAITING_RELEASE)
 
-    services.move_machine(machine, Trigger.RELEASE, actor="ann", now=NOW, gate="gate 1")
+    gate = make_passed_gate(machine)
+
+    services.move_machine(machine, Trigger.RELEASE, actor="ann", now=NOW, gate_record=gate)
 
     assert Machine.objects.get(pk=machine.pk).watch_until == NOW + timedelta(days=7)
 

@@ -46,7 +46,14 @@ from rollouts.models import (
     Rollout,
     Transition,
 )
-from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
+from tests.factories import (
+    NOW,
+    make_bundle,
+    make_image,
+    make_machines,
+    make_passed_gate,
+    make_user,
+)
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import OLD, document
 
@@ -395,8 +402,11 @@ class Fleet(RuleBasedStateMachine):
                 self.order(services.advance, rollout, **past)
         for machine in Machine.objects.filter(state="awaiting_diagnosis"):
             for trigger in WAY_BACK:
+                gate = None
+                if trigger is MachineTrigger.RELEASE:
+                    gate = make_passed_gate(machine, now=self.driver.now)
                 self.order(
-                    fleet_services.move_machine, machine, trigger, actor="carol", gate="passed"
+                    fleet_services.move_machine, machine, trigger, actor="carol", gate_record=gate
                 )
 
     @rule(hours=st.sampled_from([0.1, 1, 12, 72]))
