@@ -55,6 +55,8 @@ PROBLEMS: Mapping[type[Exception], tuple[HTTPStatus, str]] = {
     fleet.errors.SelfApproval: (HTTPStatus.FORBIDDEN, "self_approval"),
     fleet.errors.RegistrationRefused: (HTTPStatus.BAD_REQUEST, "registration_refused"),
     fleet.errors.ImportRefused: (HTTPStatus.BAD_REQUEST, "import_refused"),
+    fleet.errors.IncidentRefused: (HTTPStatus.BAD_REQUEST, "incident_refused"),
+    fleet.errors.IncidentClosed: (HTTPStatus.CONFLICT, "incident_closed"),
     fleet.errors.SelectorError: (HTTPStatus.BAD_REQUEST, "selector_refused"),
     fleet.errors.AdapterFailed: (HTTPStatus.BAD_GATEWAY, "adapter_failed"),
     fleet.errors.BatchConflict: (HTTPStatus.CONFLICT, "batch_conflict"),

@@ -195,3 +195,11 @@ class SwapRefused(FleetError):
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
+
+
+class IncidentRefused(FleetError):
+    """What is said of an incident names something that is not so; nothing of it was kept."""
+
+
+class IncidentClosed(FleetError):
+    """The incident is over, or part of another one; it is not diagnosed any more."""

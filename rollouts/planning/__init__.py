@@ -3,6 +3,7 @@
 Sizes are counted in placement units; with the unit `machine` that is machines.
 """
 
+from fleet.reach import Image
 from rollouts.planning.batches import Deal, batch_count, deal_blocks, deal_counts
 from rollouts.planning.legs import is_by_hand, legs, needs_boot, online_prefix
 from rollouts.planning.limits import (
@@ -28,7 +29,7 @@ from rollouts.planning.order import (
     plan_digest,
     recent_fault_class,
 )
-from rollouts.planning.readiness import Image, Readiness, readiness
+from rollouts.planning.readiness import Readiness, readiness
 from rollouts.planning.refusal import (
     can_reach,
     cells_of,

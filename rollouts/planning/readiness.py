@@ -4,33 +4,13 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fleet.reach import Image, may_step_down, obstacle, reaches
 from fleet.versions import Order, compare, is_same
 
 M = TypeVar("M", bound=Hashable)
 
 #: How `fleet.selectors.versions_now` says that witnesses disagree.
 _DISPUTED = "disputed"
-
-
-@dataclass(frozen=True)
-class Image:
-    """What a roll back depends on, of one image.
-
-    `floor_version` is the oldest version that the image may replace, and the oldest that may
-    replace it. Where `is_downgrade_allowed` is false, the image neither replaces a newer version
-    nor is replaced by an older one.
-    """
-
-    kind: str
-    version: str
-    scheme: str = "dotted"
-    vendor: str = ""
-    activation: str = "reboot"
-    is_downgrade_allowed: bool = True
-    floor_version: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.version}"
 
 
 @dataclass(frozen=True)
@@ -126,29 +106,9 @@ def _verdict(
         return _Verdict(is_current=True)
     before = _image_of(version, image, kept)
     return _Verdict(
-        blocked=_forward(version, image, before, allow_unordered=allow_unordered),
+        blocked=obstacle(version, image, before, allow_unordered=allow_unordered),
         irreversible=_back(version, image, before),
     )
-
-
-def _forward(version: str, image: Image, before: Image | None, *, allow_unordered: bool) -> str:
-    if not version:
-        return (
-            f"blocked: {image} needs {image.floor_version} or newer, and what runs is not known"
-            if image.floor_version
-            else ""
-        )
-    order = compare(image.version, version, scheme=image.scheme)
-    if order is Order.NOT_COMPARABLE and not allow_unordered:
-        return (
-            f"blocked: version can't be ordered: {image.kind} {version} against {image.version} "
-            f"({image.scheme})"
-        )
-    if not _reaches(version, image.floor_version, scheme=image.scheme):
-        return f"blocked: {image} needs {image.floor_version} or newer, and {version} runs"
-    if order is Order.OLDER and not _may_step_down(before, image):
-        return f"blocked: {image} cannot replace the newer {version}: downgrades are not allowed"
-    return ""
 
 
 def _back(version: str, image: Image, before: Image | None) -> str:
@@ -159,23 +119,14 @@ def _back(version: str, image: Image, before: Image | None) -> str:
     if before.activation == "by_hand":
         return f"{before} is activated by hand, which no roll back can do"
     order = compare(version, image.version, scheme=image.scheme)
-    if order is not Order.NEWER and not _may_step_down(image, before):
+    if order is not Order.NEWER and not may_step_down(image, before):
         how = "older" if order is Order.OLDER else "not comparable"
         return f"{image} cannot be replaced by the {how} {version}: downgrades are not allowed"
-    if not _reaches(version, image.floor_version, scheme=image.scheme):
+    if not reaches(version, image.floor_version, scheme=image.scheme):
         return f"{image} cannot be replaced by {version}: nothing below {image.floor_version} may"
-    if not _reaches(image.version, before.floor_version, scheme=image.scheme):
+    if not reaches(image.version, before.floor_version, scheme=image.scheme):
         return f"{before} replaces {before.floor_version} or newer only, not {image.version}"
     return ""
-
-
-def _may_step_down(present: Image | None, wanted: Image) -> bool:
-    """Tell whether an older image may replace a newer one; an unknown one does not object."""
-    return wanted.is_downgrade_allowed and (present is None or present.is_downgrade_allowed)
-
-
-def _reaches(version: str, floor: str, *, scheme: str) -> bool:
-    return not floor or compare(version, floor, scheme=scheme) in (Order.EQUAL, Order.NEWER)
 
 
 def _by_kind(images: Iterable[Image]) -> dict[str, list[Image]]:

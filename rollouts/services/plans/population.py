@@ -24,10 +24,11 @@ from fleet.models import (
     FirmwareRecord,
     Machine,
 )
+from fleet.reach import Image
 from rollouts import planning
 from rollouts.lifecycle import FAILURES, Status
 from rollouts.models import Assignment, Attempt, Rollout
-from rollouts.planning.readiness import Image, Readiness, readiness
+from rollouts.planning.readiness import Readiness, readiness
 
 #: Faults that far back decide a machine's class of recent faults.
 RECENT = timedelta(days=14)
