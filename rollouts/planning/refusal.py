@@ -73,6 +73,7 @@ def refuse(
         *_wave_reasons(specs),
         *_control_reasons(assignments),
         *_time_reasons(plan, specs),
+        *_block_reasons(plan, specs, sizes=assignments.sizes),
         *_window_reasons(plan),
         *_cap_reasons(plan.get("caps", {})),
         *_metric_reasons(plan["guardrails"], metrics=metrics),
@@ -161,6 +162,29 @@ def _time_reasons(plan: Mapping[str, Any], specs: Sequence[WaveSpec]) -> list[st
             reasons.append(
                 f"wave {wave}: a window of {hours:g} h is over before the first look after "
                 f"{plan['look_minutes']:g} min"
+            )
+    return reasons
+
+
+def _block_reasons(
+    plan: Mapping[str, Any], specs: Sequence[WaveSpec], *, sizes: Sequence[int]
+) -> list[str]:
+    """Say which waves end before their last install block has been observed long enough.
+
+    The window runs from the first block on, the least observation from the last one. However
+    fast a block is installed, it is not installed at the same time as the one before it.
+    """
+    least, batch_size = float(plan["min_exposure_hours"]), plan.get("batch_size")
+    reasons = []
+    for wave, (spec, size) in enumerate(zip(specs, sizes, strict=True), 1):
+        longest = spec.window_hours * (1 + float(plan.get("extension", 0)))
+        blocks = batch_count(size, batch_size=batch_size)
+        if blocks > 1 and longest == least:
+            reasons.append(
+                f"wave {wave}: its {size} canaries are installed in {blocks} blocks of at most "
+                f"{batch_size} (batch_size), and the last of them is never observed for "
+                f"{least:g} h: the window, extension included, is over {longest:g} h after the "
+                "first; take a longer window or fewer blocks"
             )
     return reasons
 

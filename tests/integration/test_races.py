@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from threading import Barrier
 from typing import Any
@@ -15,7 +15,7 @@ from django.db import OperationalError, connection
 
 from fleet.models import Machine
 from rollouts import pipeline, selectors, services, tasks
-from rollouts.errors import OrderRefused, PlanRefused, StaleRollout
+from rollouts.errors import OrderRefused, PlanChanged, PlanRefused, StaleRollout
 from rollouts.lifecycle import IllegalTransition
 from rollouts.models import Attempt, AttemptEvent, Decision, Evaluation, Rollout, Transition, Wave
 from rollouts.services.attempts import starts
@@ -27,7 +27,7 @@ from tests.rollouts.plans import started
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TRIES = 15
-LOST = (StaleRollout, OrderRefused, PlanRefused, IllegalTransition)
+LOST = (StaleRollout, OrderRefused, PlanChanged, PlanRefused, IllegalTransition)
 
 
 @pytest.fixture
@@ -56,6 +56,19 @@ def at_once(*calls: Callable[[], Any], rng: random.Random | None = None) -> list
 
 def small(fake_fleet: FakeFleet, **changes: Any) -> Rollout:
     return started(fake_fleet, machines=20, **changes)
+
+
+def another_draft(first: Rollout, *, name: str, now: datetime) -> Rollout:
+    """A draft over the same machines by an author of its own."""
+    kept = {key: first.plan[key] for key in ("guardrails", "strata", "resamples", "caps")}
+    return services.create_draft(
+        name=name,
+        bundle=first.bundle,
+        selector=first.selector,
+        document={"waves": [{"count": 8, "window_hours": 48}], **kept},
+        author=make_user(),
+        now=now,
+    )
 
 
 def stand(rollout: Rollout, *, wave: str) -> Wave:
@@ -252,18 +265,7 @@ def test_two_plans_over_the_same_machines_submitted_at_once_are_not_both_taken(
 ) -> None:
     first = small(fake_fleet)
     services.cancel(first, actor=make_user(), now=driver.now)
-    drafts = [
-        services.create_draft(
-            name=f"draft {number}",
-            bundle=first.bundle,
-            selector=first.selector,
-            document={"waves": [{"count": 8, "window_hours": 48}]}
-            | {key: first.plan[key] for key in ("guardrails", "strata", "resamples", "caps")},
-            author=make_user(),
-            now=driver.now,
-        )
-        for number in range(2)
-    ]
+    drafts = [another_draft(first, name=f"draft {n}", now=driver.now) for n in range(2)]
 
     results = at_once(
         *(partial(services.submit, one, actor=one.author, now=driver.now) for one in drafts)
@@ -271,6 +273,32 @@ def test_two_plans_over_the_same_machines_submitted_at_once_are_not_both_taken(
 
     assert [type(result) for result in results].count(PlanRefused) == 1
     assert Rollout.objects.filter(status="awaiting_approval").count() == 1
+
+
+def test_a_preview_beside_a_submission_is_what_it_promises_or_comes_too_late(
+    fake_fleet: FakeFleet, driver: Driver, rng: random.Random
+) -> None:
+    first = small(fake_fleet)
+    services.cancel(first, actor=make_user(), now=driver.now)
+    for number in range(3):
+        draft = another_draft(first, name=f"draft {number}", now=driver.now)
+        machine = Machine.objects.filter(state="in_service").first()
+
+        results = at_once(
+            partial(services.submit, draft, actor=draft.author, now=driver.now),
+            partial(services.preview, Rollout.objects.get(pk=draft.pk), now=driver.now),
+            # One machine less for whichever of them looks later.
+            partial(Machine.objects.filter(pk=machine.pk).update, state="draining"),
+            rng=rng,
+        )
+
+        draft.refresh_from_db()
+        newest = draft.previews.first()
+        if isinstance(results[0], PlanChanged):
+            assert (draft.status, newest.digest) == ("draft", results[1].digest)
+        else:
+            assert (draft.status, newest.digest) == ("awaiting_approval", draft.plan_digest)
+            services.cancel(draft, actor=draft.author, now=driver.now)
 
 
 @pytest.mark.parametrize("order", ["start", "pause", "halt", "cancel"])

@@ -539,6 +539,18 @@ def test_everything_that_is_wrong_is_said_at_once():
     ]
 
 
+def test_a_window_of_just_the_least_observation_is_refused_where_blocks_follow_each_other():
+    waves = [{"count": 20, "window_hours": 24}, {"count": 100, "window_hours": 72}]
+    plan = {"waves": waves, "extension": 0, "min_exposure_hours": 24.0}
+
+    [reason] = refused(batch_size=10, **plan)
+
+    assert reason.startswith("wave 1: its 20 canaries are installed in 2 blocks of at most 10")
+    assert "never observed for 24 h" in reason
+    assert refused(batch_size=20, **plan) == []
+    assert refused(batch_size=10, **plan | {"extension": 0.5}) == []
+
+
 def test_a_window_in_which_no_attempt_can_end_is_refused():
     reasons = refused(
         windows=[

@@ -8,7 +8,6 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from fleet.models import BundleStatus, FirmwareBundle
 from rollouts import selectors
 from rollouts.errors import NotHalted, OrderRefused, SamePerson
 from rollouts.lifecycle import (
@@ -23,7 +22,7 @@ from rollouts.lifecycle import (
 )
 from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
 from rollouts.services.attempts.starts import call_off_waiting
-from rollouts.services.plans.approvals import check_approval
+from rollouts.services.plans.approvals import check_approval, check_bundle
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.waves import on_halt
 from rollouts.services.waves.course import extend_window, reopen, shift_clock, start_roll_back
@@ -41,7 +40,7 @@ def start(rollout: Rollout, *, actor: User, now: datetime) -> Order:
         If the approval is older than the plan lets it be.
     """
     check_approval(rollout, now=now)
-    _check_bundle(rollout)
+    check_bundle(rollout)
     order = record_order(rollout, Order.Kind.START, actor=actor, now=now)
     move(rollout, Trigger.START, cause=order, now=now, started_at=now, due_at=now)
     return order
@@ -59,7 +58,7 @@ def pause(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> 
 def resume(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """Go on after a pause; the wave's clock moves by its length, so nothing was shortened."""
     next_status(Status(rollout.status), Trigger.RESUME)
-    _check_bundle(rollout)
+    check_bundle(rollout)
     order = record_order(rollout, Order.Kind.RESUME, actor=actor, now=now, reason=reason)
     wave = selectors.current_wave(rollout)
     if wave is not None and wave.status == WaveStatus.HALTED:
@@ -129,7 +128,7 @@ def override(
     """
     if rollout.status != Status.HALTED:
         raise NotHalted(f"{rollout} is {rollout.status}; only a halted rollout can be overridden")
-    _check_bundle(rollout)
+    check_bundle(rollout)
     _check_second_person(actor, second_person, reason, what="an override")
     order = record_order(
         rollout,
@@ -308,13 +307,6 @@ def triage(attempt: Attempt, *, outcome: str, actor: str, now: datetime) -> None
         )
     attempt.refresh_from_db()
     wake(attempt.rollout, now)
-
-
-def _check_bundle(rollout: Rollout) -> None:
-    """Refuse to install what was withdrawn; taking it away again is always allowed."""
-    bundle = FirmwareBundle.objects.get(pk=rollout.bundle_id)  # as it stands, not as it was read
-    if rollout.kind == Rollout.Kind.UPDATE and bundle.status != BundleStatus.APPROVED:
-        raise OrderRefused([f"bundle {bundle} is {bundle.status}, not approved"])
 
 
 def wake(rollout: Rollout, now: datetime) -> None:

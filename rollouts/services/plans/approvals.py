@@ -6,12 +6,19 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from fleet.models import BundleStatus, FirmwareBundle
 from rollouts import selectors
-from rollouts.errors import ApprovalExpired, PlanChanged, SamePerson, StaleRollout
-from rollouts.lifecycle import Status, Trigger
+from rollouts.errors import (
+    ApprovalExpired,
+    OrderRefused,
+    PlanChanged,
+    SamePerson,
+    StaleRollout,
+)
+from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Order, Rollout
 from rollouts.services.plans.risk import residual_risk
-from rollouts.services.records import move, record_order
+from rollouts.services.records import lock, move, record_order
 
 
 @transaction.atomic
@@ -25,6 +32,8 @@ def approve(
 
     Raises
     ------
+    OrderRefused
+        If the bundle has been withdrawn since the plan was submitted.
     PlanChanged
         If the plan has another digest by now.
     SamePerson
@@ -33,6 +42,9 @@ def approve(
     is_same = actor.pk == rollout.author_id
     if is_same and not settings.ALLOW_SELF_APPROVAL:
         raise SamePerson(f"{actor} wrote the plan of {rollout}; somebody else has to approve it")
+    next_status(Status(rollout.status), Trigger.APPROVE)
+    lock(rollout, Status(rollout.status))
+    check_bundle(rollout)
     seen = rollout.plan_digest if digest is None else digest
     present = Rollout.objects.values_list("plan_digest", flat=True).get(pk=rollout.pk)
     if rollout.status == Status.AWAITING_APPROVAL and seen != present:
@@ -60,6 +72,22 @@ def deny(rollout: Rollout, *, actor: User, now: datetime, reason: str) -> Order:
     order = record_order(rollout, Order.Kind.DENY, actor=actor, now=now, reason=reason)
     move(rollout, Trigger.DENY, cause=order, now=now)
     return order
+
+
+def check_bundle(rollout: Rollout) -> None:
+    """Refuse to install what was withdrawn; taking it away again is always allowed.
+
+    Whoever withdraws a bundle looks at its rollouts under their locks: one who holds the row of
+    the rollout here either sees the bundle withdrawn, or is seen.
+
+    Raises
+    ------
+    OrderRefused
+        If the bundle is not approved as it stands, whatever was read of it before.
+    """
+    bundle = FirmwareBundle.objects.get(pk=rollout.bundle_id)
+    if rollout.kind == Rollout.Kind.UPDATE and bundle.status != BundleStatus.APPROVED:
+        raise OrderRefused([f"bundle {bundle} is {bundle.status}, not approved"])
 
 
 def check_approval(rollout: Rollout, *, now: datetime) -> None:

@@ -18,12 +18,14 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Count, Q
 
 from fleet.lifecycle import State
 from fleet.models import Job, Machine
 from rollouts import models as rows
 from rollouts import planning
+from rollouts.lifecycle import Status
 from rollouts.models import Preview, Rollout
 from rollouts.planning.schedule import Opening, Turn, WaveTimes, capacity_loss, schedule
 from rollouts.planning.windows import Freeze, Window, gate, longest_attempt
@@ -34,6 +36,7 @@ from rollouts.services.plans.forecast import forecast_plan
 from rollouts.services.plans.population import MOST_NAMED, Group, Member, Place
 from rollouts.services.plans.purity import planned_purity
 from rollouts.services.plans.terms import terms_of
+from rollouts.services.records import lock
 
 #: Lines of the drain calendar that are shown per wave.
 MOST_LINES = 20
@@ -46,11 +49,20 @@ MOST_KEPT = 10
 def preview(rollout: Rollout, *, now: datetime) -> Preview:
     """Draw a draft over the fleet as it stands, and keep what was seen under its digest.
 
-    Safe to repeat: the same fleet and plan give the same digest.
+    Safe to repeat: the same fleet and plan give the same digest. It is kept while nobody submits
+    the draft: what a submission is measured against does not change under it.
+
+    Raises
+    ------
+    StaleRollout
+        If the rollout is no draft any more by then.
     """
     with uncollected():
         made = design(rollout, now=now)
-        return keep(rollout, made, words=outlook(rollout, made, now=now), now=now)
+        words = outlook(rollout, made, now=now)
+        with transaction.atomic():
+            lock(rollout, Status.DRAFT)
+            return keep(rollout, made, words=words, now=now)
 
 
 def glance(draft: Rollout, *, now: datetime) -> Preview:

@@ -17,7 +17,7 @@ from rollouts.lifecycle import Status, Trigger, next_status
 from rollouts.models import Assignment, Order, Policy, Rollout, Wave
 from rollouts.services.plans.design import Design, design
 from rollouts.services.plans.previews import difference, keep, outlook, uncollected
-from rollouts.services.records import move, record_order
+from rollouts.services.records import lock, move, record_order
 
 
 @transaction.atomic
@@ -148,16 +148,21 @@ def submit(rollout: Rollout, *, actor: User, now: datetime, digest: str | None =
 
     With the digest of a preview exactly what that preview showed is stored, or nothing. Without
     one it is what the draft's last preview showed, or nothing; a draft that nobody previewed has
-    promised nothing and is drawn now.
+    promised nothing and is drawn now. The draft's row is held meanwhile: a preview at the same
+    time comes before all of this, or finds no draft any more.
 
     Raises
     ------
+    StaleRollout
+        If somebody else submitted or cancelled the draft since it was read.
     PlanChanged
         If the fleet or the plan is not what the preview showed; it names the difference.
     PlanRefused
         With every reason at once.
     """
     next_status(Status(rollout.status), Trigger.SUBMIT)
+    lock(rollout, Status.DRAFT)
+    rollout.refresh_from_db()  # plan and bundle as they stand, not as they were read
     with uncollected():
         _hold_machines(rollout)
         made = design(rollout, now=now)

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from fleet.models import Machine
 from rollouts import services
-from rollouts.errors import OrderRefused
+from rollouts.errors import OrderRefused, PlanRefused
 from rollouts.models import Order, Rollout
 from rollouts.services.plans import submission
 from tests.factories import NOW, make_bundle, make_image, make_user
@@ -285,3 +285,23 @@ def test_nobody_resumes_a_rollout_whose_bundle_was_withdrawn_meanwhile():
     with pytest.raises(OrderRefused, match="is withdrawn, not approved"):
         services.resume(rollout, actor=rollout.author, now=NOW)
     assert statuses(rollout) == ["paused"]
+
+
+def test_a_draft_whose_bundle_was_withdrawn_since_it_was_read_is_not_submitted():
+    draft = rows.draft()
+    services.withdraw_bundle(draft.bundle, actor=make_user(), now=NOW)
+    draft.bundle.status = "approved"  # as whoever read it before still sees it
+
+    with pytest.raises(PlanRefused, match="is withdrawn, not approved"):
+        services.submit(draft, actor=draft.author, now=NOW)
+    assert statuses(draft) == ["draft"]
+
+
+def test_nobody_approves_a_plan_whose_bundle_was_withdrawn_meanwhile():
+    rollout = rows.submitted()
+    type(rollout.bundle).objects.update(status="withdrawn")  # as a race would have it
+
+    with pytest.raises(OrderRefused, match="is withdrawn, not approved"):
+        services.approve(rollout, actor=make_user(), now=NOW)
+    assert statuses(rollout) == ["awaiting_approval"]
+    assert not rollout.orders.filter(kind="approve").exists()

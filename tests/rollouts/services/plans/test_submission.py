@@ -1,11 +1,14 @@
 """Writing plans down: policies that plans copy, and the mode of a site's first rollout."""
 
+from typing import Any
+
 import pytest
 
 from fleet.models import FirmwareBundle
 from rollouts import services
-from rollouts.errors import PlanRefused, PolicyRefused
+from rollouts.errors import PlanRefused, PolicyRefused, StaleRollout
 from rollouts.models import Policy, Rollout
+from rollouts.services.plans import previews
 from tests.factories import NOW, make_bundle, make_image, make_machines, make_user
 from tests.rollouts.plans import NEW, OLD, bundle_of, document
 
@@ -156,3 +159,23 @@ def test_a_platform_for_which_the_bundle_has_no_images_refuses_the_plan_by_name(
     assert shown == [reason]
     assert reason.startswith("12 selected machines (b00, b01, ")
     assert f"platform hgx-b200 is not covered by bundle {bundle}" in reason
+
+
+def test_a_preview_that_ends_after_the_draft_was_submitted_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_machines(20, versions={"bmc": OLD})
+    rollout, plain = draft(), previews.outlook
+
+    def slow(*args: Any, **words: Any) -> Any:
+        monkeypatch.setattr(previews, "outlook", plain)
+        make_machines(1, names=["late"], versions={"bmc": OLD})
+        services.submit(Rollout.objects.get(), actor=rollout.author, now=NOW)
+        return plain(*args, **words)
+
+    monkeypatch.setattr(previews, "outlook", slow)
+    with pytest.raises(StaleRollout):
+        services.preview(rollout, now=NOW)
+
+    rollout.refresh_from_db()
+    assert list(rollout.previews.values_list("digest", flat=True)) == [rollout.plan_digest]
