@@ -1,14 +1,4 @@
-"""Read a recorded version history from CSV or JSON: checked rows, nothing half-read. Pure.
-
-A folder holds `version_history.csv` and, where machines are not registered yet, `machines.csv`;
-or one `history.json` with the lists `versions` and `machines`. A single file is read alike.
-
-`version_history`: `machine, component, version, valid_from, valid_to` and, if wanted, `stage`
-(`active`, where left out). `component` is a kind, or `kind:slot`; an empty `valid_to` means that
-the version still holds. `machines`: `machine`, `platform` (or `model`), and if wanted `vendor`,
-`site`, `pool` (or `cluster`), `rack`; what else stands there becomes labels. Times are RFC 3339
-with zone.
-"""
+"""From files to checked rows: what every reader of recordings shares. Pure."""
 
 import csv
 import json
@@ -17,25 +7,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from fleet.errors import ImportRefused
 
-VERSIONS_FILE = "version_history.csv"
 MACHINES_FILE = "machines.csv"
-JSON_FILE = "history.json"
-STAGES = ("staged", "active", "committed")
-VERSION_COLUMNS = ("machine", "component", "version", "valid_from", "valid_to")
 #: Columns of `machines` by the names that others give them.
 ALIASES: Mapping[str, str] = {"model": "platform", "cluster": "pool"}
 MACHINE_COLUMNS = ("machine", "platform", "vendor", "site", "pool", "rack")
 LIMITS: Mapping[str, int] = {"machine": 200, "kind": 40, "slot": 40, "version": 100}
 DEFAULT_LIMIT = 100
 MOST_REASONS = 20
+NO_TIME = datetime.min.replace(tzinfo=UTC)  # of a row that is refused
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?(?P<zone>[Zz]|[+-]\d\d:\d\d)?")
-_NO_TIME = datetime.min.replace(tzinfo=UTC)  # of a row that is refused
 _TIME_ACCEPTED = "an RFC 3339 time with zone, such as 2026-01-31T08:00:00Z"
 
 
@@ -54,51 +39,9 @@ class PastMachine:
 
 
 @dataclass(frozen=True)
-class PastInterval:
-    """One version of one component from `since` to `until` (None: still)."""
-
-    place: str
-    machine: str
-    kind: str
-    slot: str
-    stage: str
-    version: str
-    since: datetime
-    until: datetime | None
-
-
-@dataclass(frozen=True)
-class PastHistory:
-    """What one folder or file says."""
-
-    machines: tuple[PastMachine, ...]
-    intervals: tuple[PastInterval, ...]
-
-
-@dataclass(frozen=True)
-class _Row:
+class Row:
     place: str
     cells: Mapping[str, str]
-
-
-def read_history(path: Path) -> PastHistory:
-    """Read a folder, a CSV file of versions or a JSON file.
-
-    Raises
-    ------
-    ImportRefused
-        If anything is wrong; it names file, line, column and value of each slip.
-    """
-    machine_rows, version_rows = _all_rows(path)
-    reasons: list[str] = []
-    machines = tuple(_kept(machine_rows, _machine, reasons))
-    intervals = tuple(_kept(version_rows, _interval, reasons))
-    reasons += _twice(machines)
-    reasons += _overlaps(intervals)
-    if not intervals and not reasons:
-        reasons.append(f"{path}: there is no row of versions; at least one is needed")
-    refuse(reasons)
-    return PastHistory(machines, intervals)
 
 
 def refuse(reasons: Sequence[str]) -> None:
@@ -109,18 +52,6 @@ def refuse(reasons: Sequence[str]) -> None:
 
 
 # --- files to rows ---------------------------------------------------------------------------
-
-
-def _all_rows(path: Path) -> tuple[list[_Row], list[_Row]]:
-    if path.is_dir():
-        if (path / JSON_FILE).is_file():
-            return _json_rows(path / JSON_FILE)
-        machines = path / MACHINES_FILE
-        rows = _csv_rows(machines, needed=("machine",)) if machines.is_file() else []
-        return rows, _csv_rows(path / VERSIONS_FILE, needed=VERSION_COLUMNS)
-    if path.suffix == ".json":
-        return _json_rows(path)
-    return [], _csv_rows(path, needed=VERSION_COLUMNS)
 
 
 def _text(path: Path) -> str:
@@ -134,7 +65,7 @@ def _text(path: Path) -> str:
         raise ImportRefused([f"{path.name}, line {line}: {found}; accepted: UTF-8 text"]) from error
 
 
-def _csv_rows(path: Path, *, needed: Sequence[str]) -> list[_Row]:
+def csv_rows(path: Path, *, needed: Sequence[str]) -> list[Row]:
     reader = csv.reader(_text(path).splitlines(keepends=True), strict=True)
     try:
         return list(_table(reader, name=path.name, needed=needed))
@@ -143,7 +74,7 @@ def _csv_rows(path: Path, *, needed: Sequence[str]) -> list[_Row]:
         raise ImportRefused([f"{place}: not a CSV row: {error}"]) from error
 
 
-def _table(reader: Any, *, name: str, needed: Sequence[str]) -> Iterator[_Row]:
+def _table(reader: Any, *, name: str, needed: Sequence[str]) -> Iterator[Row]:
     header: list[str] = next(reader, [])
     wrong = [column for column in needed if header.count(column) != 1]
     wrong += [column for column, times in Counter(header).items() if times > 1]
@@ -162,10 +93,10 @@ def _table(reader: Any, *, name: str, needed: Sequence[str]) -> Iterator[_Row]:
             found = f"{len(cells)} cells; accepted: {len(header)}, as the header has"
             raise ImportRefused([f"{place}: {found}"])
         if cells:
-            yield _Row(place, dict(zip(header, cells, strict=True)))
+            yield Row(place, dict(zip(header, cells, strict=True)))
 
 
-def _json_rows(path: Path) -> tuple[list[_Row], list[_Row]]:
+def json_rows(path: Path) -> tuple[list[Row], list[Row]]:
     try:
         document = json.loads(_text(path))
     except json.JSONDecodeError as error:
@@ -182,7 +113,7 @@ def _json_rows(path: Path) -> tuple[list[_Row], list[_Row]]:
     return machines, versions
 
 
-def _listed(items: Any, *, name: str) -> list[_Row]:
+def _listed(items: Any, *, name: str) -> list[Row]:
     if not isinstance(items, list):
         raise ImportRefused([f"{name}: a list is needed"])
     rows = []
@@ -198,14 +129,14 @@ def _listed(items: Any, *, name: str) -> list[_Row]:
                 if not isinstance(value, str)
             ]
         )
-        rows.append(_Row(place, cells))
+        rows.append(Row(place, cells))
     return rows
 
 
 # --- rows to facts ---------------------------------------------------------------------------
 
 
-def _kept(rows: Sequence[_Row], build: Any, reasons: list[str]) -> Iterator[Any]:
+def kept(rows: Sequence[Row], build: Any, reasons: list[str]) -> Iterator[Any]:
     for row in rows:
         wrong: list[str] = []
         fact = build(row, wrong)
@@ -214,11 +145,11 @@ def _kept(rows: Sequence[_Row], build: Any, reasons: list[str]) -> Iterator[Any]
             yield fact
 
 
-def _slip(row: _Row, column: str, accepted: str) -> str:
+def slip(row: Row, column: str, accepted: str) -> str:
     return f"{row.place}, column {column}: {row.cells.get(column, '')!r}; accepted: {accepted}"
 
 
-def _machine(row: _Row, wrong: list[str]) -> PastMachine:
+def past_machine(row: Row, wrong: list[str]) -> PastMachine:
     own = set(row.cells)
     cells = {
         ALIASES[name] if name in ALIASES and ALIASES[name] not in own else name: value
@@ -226,11 +157,11 @@ def _machine(row: _Row, wrong: list[str]) -> PastMachine:
     }
     for name in ("machine", "platform"):
         if not cells.get(name, "").strip():
-            wrong.append(_slip(row, name, "any text but the empty one"))
+            wrong.append(slip(row, name, "any text but the empty one"))
     for name in MACHINE_COLUMNS:
         limit = LIMITS.get(name, DEFAULT_LIMIT)
         if len(cells.get(name, "")) > limit:
-            wrong.append(_slip(row, name, f"a text of at most {limit}"))
+            wrong.append(slip(row, name, f"a text of at most {limit}"))
     return PastMachine(
         place=row.place,
         name=cells.get("machine", ""),
@@ -239,37 +170,7 @@ def _machine(row: _Row, wrong: list[str]) -> PastMachine:
     )
 
 
-def _interval(row: _Row, wrong: list[str]) -> PastInterval:
-    kind, _, slot = row.cells.get("component", "").partition(":")
-    for column, text, limit in (
-        ("machine", row.cells.get("machine", ""), LIMITS["machine"]),
-        ("component", kind, LIMITS["kind"]),
-        ("version", row.cells.get("version", ""), LIMITS["version"]),
-    ):
-        if not text.strip() or len(text) > limit:
-            wrong.append(_slip(row, column, f"a text of 1 to {limit} characters"))
-    if len(slot) > LIMITS["slot"]:
-        wrong.append(_slip(row, "component", f"a slot of at most {LIMITS['slot']} characters"))
-    stage = row.cells.get("stage", "") or "active"
-    if stage not in STAGES:
-        wrong.append(_slip(row, "stage", ", ".join(STAGES)))
-    since = _time(row, "valid_from", wrong)
-    until = _time(row, "valid_to", wrong) if row.cells.get("valid_to") else None
-    if until is not None and since is not None and until <= since:
-        wrong.append(_slip(row, "valid_to", f"a time after valid_from, {row.cells['valid_from']}"))
-    return PastInterval(
-        place=row.place,
-        machine=row.cells.get("machine", ""),
-        kind=kind,
-        slot=slot,
-        stage=stage,
-        version=row.cells.get("version", ""),
-        since=since or _NO_TIME,
-        until=until,
-    )
-
-
-def _time(row: _Row, column: str, wrong: list[str]) -> datetime | None:
+def read_time(row: Row, column: str, wrong: list[str]) -> datetime | None:
     text = row.cells.get(column, "")
     match = _TIME.fullmatch(text)
     if match and match["zone"]:
@@ -277,11 +178,11 @@ def _time(row: _Row, column: str, wrong: list[str]) -> datetime | None:
             return datetime.fromisoformat(text.upper())
         except ValueError:
             pass  # well formed, but there is no such day or hour
-    wrong.append(_slip(row, column, _TIME_ACCEPTED))
+    wrong.append(slip(row, column, _TIME_ACCEPTED))
     return None
 
 
-def _twice(machines: Sequence[PastMachine]) -> list[str]:
+def named_twice(machines: Sequence[PastMachine]) -> list[str]:
     times = Counter(machine.name for machine in machines)
     return [
         f"{machine.place}, column machine: {machine.name!r} stands there {times[machine.name]} "
@@ -289,27 +190,3 @@ def _twice(machines: Sequence[PastMachine]) -> list[str]:
         for machine in machines
         if times[machine.name] > 1
     ]
-
-
-def _overlaps(intervals: Sequence[PastInterval]) -> list[str]:
-    return [
-        f"{later.place}, column valid_from: {later.since.isoformat()} lies before the end of the "
-        f"interval of {earlier.place} ({earlier.until.isoformat() if earlier.until else 'open'}); "
-        "accepted: intervals of one component that follow each other"
-        for _, own in by_part(intervals)
-        for earlier, later in pairwise(own)
-        if earlier.until is None or later.since < earlier.until
-    ]
-
-
-def by_part(
-    intervals: Sequence[PastInterval],
-) -> Iterator[tuple[tuple[str, str, str, str], list[PastInterval]]]:
-    """Group the intervals by machine, kind, slot and stage, each group in order of time."""
-
-    def part(interval: PastInterval) -> tuple[str, str, str, str]:
-        return interval.machine, interval.kind, interval.slot, interval.stage
-
-    ordered = sorted(intervals, key=lambda interval: (part(interval), interval.since))
-    for key, own in groupby(ordered, key=part):
-        yield key, list(own)
