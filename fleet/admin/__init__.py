@@ -112,8 +112,9 @@ class AuthTokenAdmin(RecordAdmin):
 
 @admin.register(Team)
 class TeamAdmin(ConfigAdmin):
-    list_display = ("name", "roles")
+    list_display = ("name",)
     search_fields = ("name",)
+    filter_horizontal = ("members",)
 
 
 @admin.register(Platform)

@@ -12,7 +12,6 @@ class Team(models.Model):
     """Who owns machines, states and rollouts."""
 
     name = models.CharField(max_length=100, unique=True)
-    roles = models.JSONField(default=list, blank=True, help_text="owner roles that it takes")
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="teams", blank=True)
 
     class Meta:
@@ -81,6 +80,9 @@ class Machine(models.Model):
         on_delete=models.PROTECT,
         related_name="owned",
         help_text="whose it is in this state; empty: no team takes the role here",
+    )
+    is_handed_over = models.BooleanField(
+        default=False, help_text="to a team other than the rules name, until the role changes"
     )
     held_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,

@@ -124,7 +124,12 @@ def _owner_fields(machine: Machine, state: State) -> dict[str, Any]:
     if machine.owner_role == role:
         return {}
     team = ownership.team_for(role, site=machine.site, pool=machine.pool)
-    return {"owner_team_id": team, "held_by_id": None, "held_since": None}
+    return {
+        "owner_team_id": team,
+        "is_handed_over": False,
+        "held_by_id": None,
+        "held_since": None,
+    }
 
 
 #: Something is being done to the machine in these; it ends, and the machine retires after it.
