@@ -282,13 +282,14 @@ def test_a_preview_beside_a_submission_is_what_it_promises_or_comes_too_late(
     services.cancel(first, actor=make_user(), now=driver.now)
     for number in range(3):
         draft = another_draft(first, name=f"draft {number}", now=driver.now)
-        machine = Machine.objects.filter(state="in_service").first()
+        one = Machine.objects.filter(state="in_service").order_by("pk").first()
+        taken = Machine.objects.filter(pk=one.pk)
 
         results = at_once(
             partial(services.submit, draft, actor=draft.author, now=driver.now),
             partial(services.preview, Rollout.objects.get(pk=draft.pk), now=driver.now),
             # One machine less for whichever of them looks later.
-            partial(Machine.objects.filter(pk=machine.pk).update, state="draining"),
+            partial(taken.update, state="draining", may_take_work=False),
             rng=rng,
         )
 
