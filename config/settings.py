@@ -15,7 +15,7 @@ from celery.schedules import schedule
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from config import environment
+from config import environment, tickets
 from config.theme import UNFOLD  # noqa: F401 - a setting of the admin theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -295,6 +295,7 @@ tick("fleet.tasks.watch_jobs", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.watch_drains", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.check_holds", seconds=12 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
+tick("fleet.tasks.sweep_evidence", seconds=720 * SWEEP_SECONDS)
 
 # --- people -----------------------------------------------------------------
 
@@ -308,6 +309,24 @@ SCHEDULER = environment.dotted("SCHEDULER", default="simulation.adapters.Virtual
 COLLECTOR = environment.dotted("COLLECTOR", default="simulation.adapters.VirtualCollector")
 # Measures single machines in idle gaps, where a plan asks for it; empty: there is none.
 PROBER = environment.text("PROBER", default="simulation.prober.VirtualProber")
+
+# --- evidence and ticket systems ---------------------------------------------
+
+EVIDENCE_STORE = environment.dotted(
+    "EVIDENCE_STORE", default="fleet.adapters.evidence_files.EvidenceFiles"
+)
+EVIDENCE_MOST_BYTES = 2**20 * environment.whole("EVIDENCE_MOST_MIB", default=64, low=1, high=4096)
+FILE_UPLOAD_HANDLERS = [
+    "config.uploads.BoundedUpload",
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
+]
+
+TICKET_SYSTEMS = tickets.systems(environment.items("TICKET_SYSTEMS"))
+TICKET_SECRETS = tickets.keys(environment.items("TICKET_SECRETS"), names=TICKET_SYSTEMS)
+WEBHOOK_HOSTS = environment.items("WEBHOOK_HOSTS")
+WEBHOOK_PORTS = tickets.ports(environment.items("WEBHOOK_PORTS", default=("443",)))
+WEBHOOK_NETWORKS = tickets.networks(environment.items("WEBHOOK_NETWORKS"))
 
 SIMULATION_ENABLED = environment.flag("SIMULATION_ENABLED", default=IS_EMBEDDED)
 if SIMULATION_ENABLED:

@@ -17,6 +17,7 @@ from fleet import adapters, clock, leases, services
 from fleet.errors import AdapterFailed
 from fleet.hints import hint
 from fleet.models import CollectorCursor, Heartbeat, Machine, TelemetryHold
+from fleet.services.evidence import sweep_evidence as sweep_files
 
 logger = logging.getLogger(__name__)
 
@@ -190,3 +191,10 @@ def summarise() -> None:
     """
     if services.summarise(now=clock.now()):
         hint(summarise)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def sweep_evidence() -> None:
+    """Remove files that were begun and never finished, or belong to no record. Safe to repeat."""
+    if removed := sweep_files():
+        logger.info("removed %d files of which no record tells", removed)

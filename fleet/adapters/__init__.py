@@ -1,17 +1,18 @@
 """Doors to the outside: what the product asks of installers, schedulers and collectors.
 
 Each is a `Protocol` of a few methods, chosen by a dotted path in the settings
-(`INSTALLER`, `SCHEDULER`, `COLLECTOR`, `PROBER`). An adapter may block on the network, so it is
-never called inside a database transaction; it gives up by itself within some seconds. When its
-system does not answer it raises `OSError` (a `ConnectionError`, a `TimeoutError`) or
-`fleet.errors.AdapterFailed`, and will be asked again: every method can be repeated.
+(`INSTALLER`, `SCHEDULER`, `COLLECTOR`, `PROBER`, `EVIDENCE_STORE`). An adapter may block on the
+network, so it is never called inside a database transaction; it gives up by itself within some
+seconds. When its system does not answer it raises `OSError` (a `ConnectionError`, a
+`TimeoutError`) or `fleet.errors.AdapterFailed`, and will be asked again: every method can be
+repeated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -230,6 +231,24 @@ class Collector(Protocol):
     def fetch(self, *, since: datetime, until: datetime) -> Sequence[Report]: ...
 
 
+class EvidenceStore(Protocol):
+    """Keeps files by the digest of their content; what is kept is never changed."""
+
+    def keep(self, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """Return SHA-256 and size of what was written; what `chunks` raises leaves nothing."""
+        ...
+
+    def open(self, sha256: str) -> BinaryIO:
+        """Open for reading; `FileNotFoundError` if it is not there."""
+        ...
+
+    def sweep(
+        self, *, older_than: timedelta, needed: Callable[[Collection[str]], Collection[str]]
+    ) -> int:
+        """Remove what was begun and never finished, and what `needed` does not return."""
+        ...
+
+
 def installer() -> Installer:
     """Return the installer that the settings name."""
     return import_string(settings.INSTALLER)()
@@ -266,3 +285,8 @@ def prober() -> Prober | None:
 def collector() -> Collector:
     """Return the collector that the settings name."""
     return import_string(settings.COLLECTOR)()
+
+
+def evidence_store() -> EvidenceStore:
+    """Return the store of evidence that the settings name."""
+    return import_string(settings.EVIDENCE_STORE)()
