@@ -26,6 +26,7 @@ CLOCK_SLACK = timedelta(minutes=5)  # two hosts' clocks differ by less
 LEASE = timedelta(seconds=60)  # of the wall: longer than one fetch may take
 LONGEST_RUN_SECONDS = 20.0
 MOST_HOLDS = 1000  # of telemetry, that one run checks
+TELL_OF_FAULTS = ("fault", "counter")  # kinds of reports
 
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
@@ -97,6 +98,17 @@ def check_holds() -> None:
         services.hold_telemetry(hold.machine, before=hold.before, shown=shown, now=clock.now())
 
 
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def follow_up() -> None:
+    """Follow faults up, each step on what the one before it wrote down.
+
+    Safe to repeat, to race and to leave off: every step finds by itself what is due. Hinted where
+    telemetry brought faults; the beat finds the rest.
+    """
+    now = clock.now()
+    services.record_incidents(now=now)
+
+
 @shared_task
 def heartbeat() -> None:
     """Write down that a worker took a task and reached the database. Safe to repeat."""
@@ -164,6 +176,8 @@ def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until:
         key = f"{cursor.lease_token}/{until.isoformat()}"  # nobody else can have used it
         result = services.record(reports, source=cursor.collector, key=key, now=clock.now())
     cursor.collected_until = until
+    if any(report.kind in TELL_OF_FAULTS for report in reports):
+        hint(follow_up)
     if result.refused:
         first = result.refused[0]
         logger.warning(

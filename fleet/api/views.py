@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 from rest_framework.views import APIView
 
-from fleet import clock, selectors, services
+from fleet import clock, selectors, services, tasks
 from fleet.adapters import Report
 from fleet.api import filters
 from fleet.api.base import StrictViewSet, needs, person
@@ -42,6 +42,7 @@ from fleet.api.serializers import (
     TokenSerializer,
     VersionsSerializer,
 )
+from fleet.hints import hint
 from fleet.models import (
     BundleImage,
     FirmwareBundle,
@@ -176,6 +177,8 @@ class BatchView(APIView):
             now=clock.now(),
             sender=person(request),
         )
+        if self.kind in tasks.TELL_OF_FAULTS:
+            hint(tasks.follow_up)
         answer = {
             "source": source,
             "key": key,
