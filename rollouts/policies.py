@@ -171,6 +171,8 @@ def _beyond_reach(document: Document) -> Iterator[str]:
     for place, key, value in _leaves(document, place=""):
         if isinstance(value, str) and not _is_storable(value):
             yield f"{place}: {_shown(value)} holds what no database keeps as text"
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            yield f"{place[:80]}: {len(value)} characters; accepted: at most {_LONGEST_TEXT}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if key == "seed":  # no quantity: one of 62 bits is as good as another
@@ -191,6 +193,7 @@ def _is_storable(text: str) -> bool:
 _UNITS = {"_minutes": 60.0, "_hours": 3600.0, "_days": 86400.0}
 _LONGEST_DAYS = 3660.0  # ten years: no plan looks further, and no sum of such leaves the calendar
 _LARGEST = 1e9
+_LONGEST_TEXT = 1000  # as long as a selector may be; names and patterns are far shorter
 
 
 def _limits(key: str) -> tuple[float, float]:
@@ -272,7 +275,7 @@ def _wrong(error: Any) -> str:
             return f"{seen} is not below {limit}"
         case "minItems" | "minLength":
             return f"{seen} is empty; accepted: at least {limit}"
-        case "maxItems" | "maxLength":
+        case "maxItems" | "maxLength" | "maxProperties":
             return f"{len(error.instance)} of {seen}; accepted: at most {limit}"
         case "uniqueItems":
             return f"{seen} holds an item twice"

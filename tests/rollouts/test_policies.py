@@ -1,6 +1,7 @@
 """Policy files: the schema is the one place of defaults, and mistakes are named."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,24 @@ def test_every_field_has_a_description_and_a_default(kind):
 
     assert [name for name, field in fields.items() if "default" not in field] == []
     assert [name for name, field in fields.items() if not field.get("description")] == []
+
+
+def lists_in(part: Any, *, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every list, and every object of free keys, that the schema lets somebody write."""
+    if isinstance(part, dict):
+        if part.get("type") == "array":
+            yield place, part.get("maxItems")
+        if isinstance(part.get("additionalProperties"), dict):
+            yield place, part.get("maxProperties")
+        for key, inner in part.items():
+            yield from lists_in(inner, place=f"{place}/{key}")
+
+
+def test_every_list_of_a_policy_has_an_end():
+    found = dict(lists_in(schema()["$defs"]))
+
+    assert len(found) > 15
+    assert [place for place, most in found.items() if most is None] == []
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -321,6 +340,10 @@ def test_a_plan_s_default_fault_families_are_the_shipped_hard_and_soft_signature
         ({"name": "a\x00b"}, "name: .* holds what no database keeps as text"),
         ({"strata": ["rack", "\ud800"]}, r"strata\[1\]: .* holds what no database keeps as text"),
         ({"waves": [{"count": 1, "window_hours": 24}] * 101}, "waves: 101 of .* at most 100"),
+        ({"guardrails": [{"metric": "install"}] * 51}, "guardrails: 51 of .* at most 50"),
+        ({"windows": [{"start": "22:00", "duration_minutes": 240}] * 101}, "windows: 101 of"),
+        ({"covariates": {f"metric {n}": "column" for n in range(21)}}, "covariates: 21 of"),
+        ({"name": "a" * 1001}, "name: 1001 characters; accepted: at most 1000"),
     ],
 )
 def test_a_plan_is_refused_by_what_no_clock_and_no_database_can_hold(
