@@ -51,14 +51,31 @@ def foreseen_counts(before: FloatArray) -> FloatArray:
     if not known.any():
         return np.ones(before.size)
     distinct, place = np.unique(np.maximum(before[known], 0.0), return_inverse=True)
-    mean, average = _posterior_means(distinct, np.bincount(place) / place.size)
-    expected = np.full(before.size, average)
-    expected[known] = mean[place]
+    share = np.bincount(place) / place.size
+    grid, posterior = intensities(distinct, share)
+    expected = np.full(before.size, float(share @ posterior @ grid))
+    expected[known] = (posterior @ grid)[place]
     return expected
 
 
-def _posterior_means(counts: FloatArray, share: FloatArray) -> tuple[FloatArray, float]:
-    """Posterior mean intensity at each distinct count, and the mean over all units."""
+def intensities(counts: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Grid of intensities, and how likely each is for a unit of each distinct count.
+
+    Parameters
+    ----------
+    counts, share : (kinds,) arrays
+        Distinct counts and the share of the units that have them.
+
+    Returns
+    -------
+    (points,) array, (kinds, points) array
+
+    Examples
+    --------
+    >>> grid, posterior = intensities(np.array([0.0, 4.0]), np.array([0.5, 0.5]))
+    >>> (posterior @ grid).round(1).tolist()
+    [0.1, 3.9]
+    """
     highest = max(2.0, 1.5 * float(counts.max()))
     grid = np.concatenate([[0.0], np.geomspace(LEAST_INTENSITY, highest, GRID_POINTS)])
     logs = counts[:, None] * np.log(np.maximum(grid, np.finfo(float).tiny)) - grid
@@ -68,4 +85,4 @@ def _posterior_means(counts: FloatArray, share: FloatArray) -> tuple[FloatArray,
         posterior = likelihood * mixture
         posterior /= posterior.sum(axis=1, keepdims=True)
         mixture = share @ posterior
-    return np.asarray(posterior @ grid), float(mixture @ grid)
+    return grid, np.asarray(posterior, dtype=np.float64)

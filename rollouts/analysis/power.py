@@ -23,6 +23,7 @@ from scipy.special import betainc, ndtr, ndtri
 from scipy.stats import binom, poisson
 
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
+from rollouts.analysis.halting import Foretold, in_sequence, surprise_halt_power
 from rollouts.analysis.proportions import Bound, clopper_pearson
 from rollouts.analysis.spending import halt_level
 
@@ -129,6 +130,11 @@ class FaultCounts:
     def _distribution(self) -> tuple[FloatArray, FloatArray]:
         values, machines = np.unique(self.counts, return_counts=True)
         return values.astype(np.float64), machines / self.counts.size
+
+    @cached_property
+    def foretold(self) -> Foretold | None:
+        """What these counts foretell of each machine; None where they tell none apart."""
+        return Foretold.of(self.counts)
 
     def fitted(self) -> FaultRate:
         """The gamma-Poisson with this mean and this share of machines without an episode."""
@@ -459,7 +465,9 @@ def fault_halt_power(
 
     Notes
     -----
-    The score counts machine-days with an episode. Two approximations, both cautious,
+    Where counts of the period before tell machines apart, the test compares what they did not
+    foretell: `surprise_halt_power`, less what the looks on the way cost (`in_sequence`). Else the
+    score counts machine-days with an episode. Two approximations, both cautious,
     of which the larger serves: the canaries' part given the total as binomial, and
     their count given the controls', which holds up where nearly every canary-day has
     an episode. Where the same machines are hit again and again, counts or
@@ -500,6 +508,15 @@ def _halt_power(
     rate_ratio: float,
     levels: FloatArray,
 ) -> FloatArray:
+    if isinstance(history, FaultCounts) and history.foretold is not None:
+        return _surprise_power(
+            history.foretold,
+            n_canary=n_canary,
+            n_control=n_control,
+            parts=days / history.days,
+            rate_ratio=rate_ratio,
+            levels=levels,
+        )
     hit = 1 - history.generating(0.0, days=1.0)
     if hit <= 0:
         return np.zeros(days.size)
@@ -521,6 +538,36 @@ def _halt_power(
         ranks=ranks,
     )
     return np.maximum(given_total, given_controls)
+
+
+def _surprise_power(
+    foretold: Foretold,
+    *,
+    n_canary: int,
+    n_control: int,
+    parts: FloatArray,
+    rate_ratio: float,
+    levels: FloatArray,
+) -> FloatArray:
+    """Chance of a halt by each look; of many looks a few, and a line between them."""
+    at = np.unique(np.linspace(0, parts.size - 1, _POINTS_OF_MANY_LOOKS).round().astype(int))
+    found = [
+        in_sequence(
+            surprise_halt_power(
+                foretold,
+                n_canary=n_canary,
+                n_control=n_control,
+                part=part,
+                rate_ratio=rate_ratio,
+                level=level,
+            ),
+            level=level,
+        )
+        if level > 0
+        else 0.0
+        for part, level in zip(parts[at].tolist(), levels[at].tolist(), strict=True)
+    ]
+    return np.interp(parts, parts[at], found)
 
 
 def _power_given_total(
