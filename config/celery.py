@@ -1,9 +1,12 @@
 """The Celery application; its settings are the `CELERY_*` names of `config.settings`."""
 
 import os
+from functools import partial
+from typing import Any
 
 from celery import Celery
-from celery.signals import celeryd_init, worker_ready
+from celery.signals import celeryd_init, task_received, worker_ready
+from celery.utils.nodenames import worker_direct
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -27,10 +30,21 @@ def refuse_memory_broker(conf, **_: object) -> None:
         )
 
 
-@worker_ready.connect
-def watch_oneself(**_: object) -> None:
-    """A worker process of its own ends when it gets stuck; the embedded one is part of the site."""
-    if not settings.IS_EMBEDDED:
-        from config.pulse import Watchdog  # needs the models, which are not there at import
+@app.task
+def roll_call() -> None:
+    """Nothing to do: that the worker takes the message is the answer."""
 
-        Watchdog().start()
+
+@worker_ready.connect
+def watch_oneself(sender: Any, **_: object) -> None:
+    """A worker process of its own ends when it gets stuck; the embedded one is part of the site."""
+    if settings.IS_EMBEDDED:
+        return
+    from config.pulse import LONGEST, Watchdog  # needs the models, which are not there at import
+
+    own = worker_direct(sender.hostname)
+    dog = Watchdog(
+        partial(roll_call.apply_async, queue=own, expires=LONGEST.total_seconds(), retry=False)
+    )
+    task_received.connect(dog.note, weak=False)
+    dog.start()

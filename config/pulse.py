@@ -1,18 +1,20 @@
 """Whether decisions are being made: what it means when the worker's heartbeat stays away."""
 
 import logging
+import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
-from django.conf import settings
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from fleet.models import Heartbeat
 
@@ -46,37 +48,46 @@ def banner(request: HttpRequest) -> list[Any] | None:
 class Watchdog(threading.Thread):
     """Ends a worker that is connected and takes nothing any more; its supervisor starts it anew.
 
-    A broker that came back can leave it so. A database that is away is no reason: then nobody
-    could have written a heartbeat, and the time is counted anew from its return.
+    A broker that came back can leave it so. `call` sends a message to this worker alone, and
+    raises if the broker does not take it: then there is nothing that the worker could have taken.
+    The heartbeat is no measure here: where beat is down, or another worker is stuck, none comes,
+    and every worker would end in turn.
     """
 
-    def __init__(self, *, every: float = CHECK_SECONDS) -> None:
+    def __init__(self, call: Callable[[], Any], *, every: float = CHECK_SECONDS) -> None:
         super().__init__(daemon=True, name="watchdog")
-        self.every = every
+        self.call, self.every = call, every
+        self.taken_at = -math.inf
+        self.waits_since: float | None = None
+
+    def note(self, **_: object) -> None:
+        """The worker has taken a message, whichever it was."""
+        self.taken_at = time.monotonic()
 
     def run(self) -> None:
-        since = timezone.now()
         while True:
             time.sleep(self.every)
-            try:
-                beat = beat_on_its_own()
-            except psycopg.OperationalError:
-                since = timezone.now()
-                continue
-            if is_stuck(beat, since=since, wall=timezone.now()):
-                logger.critical("no task was done since %s; this worker ends", beat)
+            self.look()
+            if is_stuck(self.waits_since, now=time.monotonic()):
+                logger.critical("no message was taken for %s; this worker ends", LONGEST)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
+    def look(self) -> None:
+        """See whether the last call was answered, and call again."""
+        if self.waits_since is not None and self.taken_at > self.waits_since:
+            self.waits_since = None
+        called_at = time.monotonic()
+        try:
+            self.call()
+        except (OperationalError, RedisError, OSError) as error:
+            logger.warning("the broker takes no messages: %s", type(error).__name__)
+            self.waits_since = None
+            return
+        if self.waits_since is None:
+            self.waits_since = called_at
 
-def is_stuck(beat: datetime | None, *, since: datetime, wall: datetime) -> bool:
-    """Tell whether no heartbeat has come for too long since the watch began."""
-    return wall - max(beat or since, since) > LONGEST
 
-
-def beat_on_its_own() -> datetime | None:
-    """Read the heartbeat on a connection that no child of this process can inherit."""
-    statement = f"SELECT beat_at FROM {Heartbeat._meta.db_table} WHERE name = 'worker'"
-    with psycopg.connect(settings.DATABASE_URL, connect_timeout=5) as connection:
-        row: Any = connection.execute(statement).fetchone()
-    return row[0] if row else None
+def is_stuck(waits_since: float | None, *, now: float) -> bool:
+    """Tell whether a message to this worker has waited for too long."""
+    return waits_since is not None and now - waits_since > LONGEST.total_seconds()

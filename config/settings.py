@@ -269,6 +269,7 @@ CELERY_TASK_TIME_LIMIT = 60
 # A broker that is down costs a hint, not a request: publishing gives up quickly.
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_max": 0.2}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_DIRECT = True  # a queue of its own, for the roll call that shows whether it is stuck
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 

@@ -44,10 +44,11 @@ def separate_process(
     *,
     include: str = "tests.services.probe",
     is_awaited: bool = True,
+    name: str | None = None,
     **variables: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`celery worker` with its ordinary pool of processes, on the test's own database."""
-    name = f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
+    name = name or f"test-{os.getpid()}-{time.monotonic_ns()}@localhost"
     command = [sys.executable, "-m", "celery", "-A", "config", "worker", "--hostname", name]
     command += ["--concurrency=2", "--loglevel=WARNING", f"--include={include}"]
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
