@@ -295,6 +295,8 @@ tick("fleet.tasks.heartbeat", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.follow_up", seconds=2 * SWEEP_SECONDS)
 tick("fleet.tasks.watch_jobs", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.watch_drains", seconds=6 * SWEEP_SECONDS)
+tick("fleet.tasks.watch", seconds=6 * SWEEP_SECONDS)
+tick("fleet.tasks.tell_scheduler", seconds=2 * SWEEP_SECONDS)
 tick("fleet.tasks.check_holds", seconds=12 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
 tick("fleet.tasks.sweep_evidence", seconds=720 * SWEEP_SECONDS)
@@ -304,6 +306,13 @@ tick("fleet.tasks.sweep_evidence", seconds=720 * SWEEP_SECONDS)
 # A site with one person turns this on; every approval record shows who wrote and who approved.
 ALLOW_SELF_APPROVAL = environment.flag("ALLOW_SELF_APPROVAL", default=False)
 
+# --- machines that break ----------------------------------------------------
+
+# Whether faults take their machine out of work by the rule of their signature.
+TAKE_OUT = environment.flag("TAKE_OUT", default=False)
+# The scheduler's partition in which the checks of gates run, on machines that take no other work.
+GATE_PARTITION = environment.text("GATE_PARTITION")
+
 # --- adapters and simulation ------------------------------------------------
 
 INSTALLER = environment.dotted("INSTALLER", default="simulation.adapters.VirtualInstaller")
@@ -311,6 +320,8 @@ SCHEDULER = environment.dotted("SCHEDULER", default="simulation.adapters.Virtual
 COLLECTOR = environment.dotted("COLLECTOR", default="simulation.adapters.VirtualCollector")
 # Measures single machines in idle gaps, where a plan asks for it; empty: there is none.
 PROBER = environment.text("PROBER", default="simulation.prober.VirtualProber")
+# What the fleet may ask of open rollouts, which it does not import.
+OPEN_ARMS = "rollouts.arms.OpenArms"
 
 # --- evidence and ticket systems ---------------------------------------------
 

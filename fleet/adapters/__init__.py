@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -247,6 +247,40 @@ class EvidenceStore(Protocol):
     ) -> int:
         """Remove what was begun and never finished, and what `needed` does not return."""
         ...
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One machine's place in an open rollout: `bundle` is what it is to run because of it.
+
+    Without a bundle it stays on what it ran, and `new` names what it is not to run yet.
+    """
+
+    rollout: int
+    name: str
+    arm: str
+    new: int
+    bundle: int | None
+    kinds: frozenset[str]
+    is_compared: bool
+
+
+class OpenArms(Protocol):
+    """What the fleet may ask of the rollouts that are open, without knowing them."""
+
+    def of(self, machine: int) -> Sequence[Arm]:
+        """Return the machine's places in open rollouts, the newest rollout first."""
+        ...
+
+    def canaries(self) -> Any:
+        """Return a query for the keys of the machines that open rollouts have treated."""
+        ...
+
+
+def open_arms() -> OpenArms | None:
+    """Return the reader of open rollouts that the settings name; None where they name none."""
+    named = getattr(settings, "OPEN_ARMS", "")
+    return import_string(named)() if named else None
 
 
 def installer() -> Installer:

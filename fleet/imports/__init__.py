@@ -1,6 +1,19 @@
 """Read what others recorded, from CSV or JSON: checked rows, nothing half-read. Pure."""
 
+from fleet.imports.outages import Outage, RecordedMachine, Recording, joined, read_outages
 from fleet.imports.rows import PastMachine, refuse
 from fleet.imports.versions import PastHistory, PastInterval, by_part, read_history
 
-__all__ = ["PastHistory", "PastInterval", "PastMachine", "by_part", "read_history", "refuse"]
+__all__ = [
+    "Outage",
+    "PastHistory",
+    "PastInterval",
+    "PastMachine",
+    "RecordedMachine",
+    "Recording",
+    "by_part",
+    "joined",
+    "read_history",
+    "read_outages",
+    "refuse",
+]

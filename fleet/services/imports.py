@@ -41,10 +41,10 @@ def import_history(history: PastHistory, *, now: datetime, vouched_by: str = "")
     ImportRefused
         If a machine is unknown, a time lies in the future, or an earlier import says otherwise.
     """
-    known = _machine_ids([machine.name for machine in history.machines])
+    known = machine_ids([machine.name for machine in history.machines])
     new = [machine for machine in history.machines if machine.name not in known]
-    _register(new, now=now, vouched_by=vouched_by)
-    ids = _machine_ids([interval.machine for interval in history.intervals])
+    register_past(new, now=now, vouched_by=vouched_by)
+    ids = machine_ids([interval.machine for interval in history.intervals])
     refuse([*_unknown(history.intervals, ids), *_future(history.intervals, now=now)])
 
     records = {part: list(_records(own)) for part, own in by_part(history.intervals)}
@@ -55,7 +55,8 @@ def import_history(history: PastHistory, *, now: datetime, vouched_by: str = "")
     return ImportResult(len(new), len(history.machines) - len(new), added, total - added)
 
 
-def _machine_ids(names: Sequence[str]) -> dict[str, int]:
+def machine_ids(names: Sequence[str]) -> dict[str, int]:
+    """Return the keys of the machines of these names that are registered."""
     return {
         name: pk
         for some in batches(sorted(set(names)), size=LOOK_UP)
@@ -63,7 +64,14 @@ def _machine_ids(names: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _register(machines: Sequence[PastMachine], *, now: datetime, vouched_by: str) -> None:
+def register_past(
+    machines: Sequence[PastMachine],
+    *,
+    now: datetime,
+    vouched_by: str,
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Register the machines that a recording describes, and their platforms."""
     vendors = {machine.platform: machine.vendor for machine in machines}
     for platform, vendor in sorted(vendors.items()):
         register_platform(platform, vendor=vendor)
@@ -74,7 +82,7 @@ def _register(machines: Sequence[PastMachine], *, now: datetime, vouched_by: str
             "site": machine.site,
             "pool": machine.pool,
             "rack": machine.rack,
-            "labels": dict(machine.labels),
+            "labels": {**machine.labels, **(labels or {})},
         }
         for machine in machines
     ]

@@ -97,7 +97,7 @@ def record(
     )
     if not is_new:
         return _answer_again(batch, digest=digest)
-    result = _store(reports, source=source, now=now)
+    result = store(reports, source=source, now=now)
     batch.accepted = result.accepted
     batch.duplicates = result.duplicates
     batch.refused = len(result.refused)
@@ -125,7 +125,8 @@ def _digest(content: object) -> str:
 # --- from reports to rows ----------------------------------------------------
 
 
-def _store(reports: Sequence[Report], *, source: str, now: datetime) -> BatchResult:
+def store(reports: Sequence[Report], *, source: str, now: datetime) -> BatchResult:
+    """Store reports without a batch of their own; the caller holds the transaction."""
     machines = _machines_named({report.fields.get("machine") for report in reports})
     rows: dict[str, dict[tuple[object, ...], dict[str, Any]]] = {kind: {} for kind in _KINDS}
     refused = []
