@@ -79,6 +79,28 @@ def watch_drains() -> None:
 
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def watch() -> None:
+    """Look after what nobody did in time: deadlines, machines at work without their gate, owners.
+
+    Safe to repeat and to race: each notice stands once, and each move looks at where its row is.
+    """
+    now = clock.now()
+    services.refresh_owners()
+    if services.end_break_glasses(now=now):
+        hint(tell_scheduler)
+    services.watch_deadlines(now=now)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def tell_scheduler() -> None:
+    """Tell the scheduler which machines may take work, and end the drains that are done.
+
+    Safe to repeat and to race: it is told what is so, until it was last told that.
+    """
+    services.tell_scheduler(now=clock.now())
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
 def check_holds() -> None:
     """Let a BMC's telemetry count again once it shows what it showed before its update.
 
@@ -107,6 +129,8 @@ def follow_up() -> None:
     """
     now = clock.now()
     services.record_incidents(now=now)
+    if services.take_out_by_rule(now=now):
+        hint(tell_scheduler)
 
 
 @shared_task
@@ -212,3 +236,12 @@ def sweep_evidence() -> None:
     """Remove files that were begun and never finished, or belong to no record. Safe to repeat."""
     if removed := sweep_files():
         logger.info("removed %d files of which no record tells", removed)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def tell_tickets() -> None:
+    """Tell ticket systems how repairs stand that they do not know of.
+
+    Safe to repeat and to race: what is told is leased, and carries the same identifier again.
+    """
+    services.tell_tickets()

@@ -1,12 +1,14 @@
 """Errors of the virtual fleet."""
 
+from fleet.errors import AdapterFailed
+
 
 class SimulationError(Exception):
     """Base of the virtual fleet's errors; messages state the value seen."""
 
 
-class NoVirtualFleet(SimulationError):
-    """There is no virtual fleet, or not this machine in it."""
+class NoVirtualFleet(SimulationError, AdapterFailed):
+    """There is no virtual fleet, or not this machine in it; to the product, nobody answers."""
 
 
 class NotADemo(SimulationError):

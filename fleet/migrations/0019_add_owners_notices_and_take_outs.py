@@ -348,7 +348,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("drained_as", models.CharField(blank=True, max_length=100)),
-                ("told_at", models.DateTimeField(blank=True, help_text="by the clock", null=True)),
+                (
+                    "told_at",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="when it was last spoken to of it, by the clock",
+                        null=True,
+                    ),
+                ),
                 (
                     "answer",
                     models.CharField(

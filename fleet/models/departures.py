@@ -99,7 +99,9 @@ class SchedulerWord(models.Model):
 
     machine = models.OneToOneField(Machine, on_delete=models.PROTECT, related_name="scheduler_word")
     drained_as = models.CharField(max_length=100, blank=True)
-    told_at = models.DateTimeField(null=True, blank=True, help_text="by the clock")
+    told_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it was last spoken to of it, by the clock"
+    )
     answer = models.CharField(max_length=300, blank=True, help_text="who else has drained it")
     leased_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.CharField(max_length=32, blank=True)

@@ -8,6 +8,7 @@ from django.db import transaction
 from fleet.adapters import RunningJob
 from fleet.bulk import batches
 from fleet.models import Job, Machine
+from fleet.services.watch import watch_bypasses
 
 _LOOK_UP = 1000
 _FACTS = ("kind", "owner", "partition", "started_at", "expected_end")
@@ -19,7 +20,8 @@ def record_jobs(jobs: Sequence[RunningJob], *, now: datetime) -> None:
 
     A job that is missing from the list has ended. Safe to repeat, and to race: the list that was
     taken last stands. Machines that the list does not name have no job; a name that is no
-    machine's scheduler node, nor its name, is left out.
+    machine's scheduler node, nor its name, is left out. A job on a machine that may not take work
+    is told of at once.
     """
     listed = {job.name: job for job in jobs}
     known = _known(list(listed))
@@ -34,6 +36,7 @@ def record_jobs(jobs: Sequence[RunningJob], *, now: datetime) -> None:
         [*changed, *gone], [*_FACTS, "is_running", "ended_at", "seen_at"], batch_size=_LOOK_UP
     )
     _place(listed)
+    watch_bypasses(now=now)
 
 
 def _known(names: Sequence[str]) -> dict[str, Job]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from fleet import services as fleet
 from fleet.adapters import Occupancy, Phase, Step
 from fleet.lifecycle import State
 from rollouts import headroom, planning
@@ -36,7 +37,7 @@ def drain(attempt: Attempt, now: datetime) -> bool:
     Meanwhile only images are staged that may be, where the plan allows it; nothing is activated
     before the attempt leaves this step.
     """
-    if attempt.machine.state != State.DRAINING:
+    if attempt.machine.state != State.DRAINING or fleet.is_ordered_out(attempt.machine):
         return call_off_taken(attempt, now)
     if not may_write(attempt, attempt.rollout):
         return return_untouched(attempt, now, detail=f"the rollout was {attempt.rollout.status}")

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from fleet import lifecycle as machine_lifecycle
+from fleet import services as fleet
 from fleet.lifecycle import State
 from fleet.models import Cordon
 from rollouts.lifecycle import AttemptStatus, Status
@@ -60,14 +61,20 @@ def release(attempt: Attempt, now: datetime) -> bool:
     """Lift the rollout's drain from a machine in service; safe to repeat, and repeated until done.
 
     A machine out of service keeps its drain: a scheduler must never be given it. So does one
-    that the rollout itself keeps out of work since a halt.
+    that is cordoned, by the rollout itself since a halt or by a person. The drain is lifted when
+    the machine may take work again.
     """
-    if attempt.machine.state != State.IN_SERVICE:
-        return True
-    own = Cordon.objects.filter(machine=attempt.machine, owner=attempt.rollout.actor)
-    if own.filter(lifted_at=None).exists():
+    if _is_kept_away(attempt) and fleet.keep_drained(
+        attempt.machine, reason=attempt.rollout.actor, now=now
+    ):
         return True
     return doors.release(attempt, now=now) or wait(attempt, now)
+
+
+def _is_kept_away(attempt: Attempt) -> bool:
+    cordons = Cordon.objects.filter(machine=attempt.machine, lifted_at=None)
+    ours = cordons.exclude(owner__startswith=fleet.AT_SCHEDULER)
+    return attempt.machine.state != State.IN_SERVICE or ours.exists()
 
 
 def wait(attempt: Attempt, now: datetime, *, due: datetime | None = None, **fields: Any) -> bool:
