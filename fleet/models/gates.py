@@ -81,6 +81,16 @@ class Gate(models.Model):
     partner = models.ForeignKey(
         Machine, on_delete=models.PROTECT, related_name="+", null=True, blank=True
     )
+    review = models.CharField(
+        max_length=12, choices=GatePlan.Review, help_text="who reviews it; a recurrence asks more"
+    )
+    retry_of = models.OneToOneField(
+        "self", on_delete=models.PROTECT, related_name="retry", null=True, blank=True
+    )
+    read_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the machine last answered a read-back"
+    )
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="when it was last asked")
     status = models.CharField(max_length=16, choices=Status, default=Status.OPEN)
     opened_at = models.DateTimeField()
     observe_until = models.DateTimeField(null=True, blank=True)
@@ -99,7 +109,14 @@ class Gate(models.Model):
                 name="gate_open_once_per_machine",
             ),
         )
-        indexes = (models.Index(fields=["status", "opened_at"], name="gate_status_opened"),)
+        indexes = (
+            models.Index(fields=["status", "opened_at"], name="gate_status_opened"),
+            models.Index(
+                fields=["made_for", "status"],
+                condition=~models.Q(made_for=""),
+                name="gate_made_for",
+            ),
+        )
         permissions = (
             ("run_gate", "Can run checks of a gate"),
             ("review_gate", "Can review a gate and release the machine"),
@@ -121,6 +138,7 @@ class GateCheck(models.Model):
     unit = models.CharField(max_length=20, blank=True)
     rule = models.JSONField(help_text="threshold, absolute or against the fleet's own norm")
     needs_evidence = models.BooleanField(default=False)
+    needs_partner = models.BooleanField(default=False, help_text="it runs over several machines")
     claimed_by = models.CharField(max_length=100, blank=True)
     claim_token = models.CharField(max_length=32, blank=True)
     claimed_until = models.DateTimeField(null=True, blank=True, help_text="by the steady clock")
@@ -131,6 +149,7 @@ class GateCheck(models.Model):
             models.UniqueConstraint(fields=["gate", "position"], name="gate_check_position_once"),
             models.UniqueConstraint(fields=["gate", "name"], name="gate_check_name_once"),
         )
+        indexes = (models.Index(fields=["name"], name="gate_check_name"),)
 
     def __str__(self) -> str:
         return f"{self.gate_id}: {self.name}"
@@ -145,6 +164,9 @@ class CheckResult(AppendOnlyModel):
     unit = models.CharField(max_length=20, blank=True)
     threshold = models.CharField(max_length=200, help_text="as it stood, in words")
     note = models.CharField(max_length=1000, blank=True)
+    reference = models.CharField(
+        max_length=500, blank=True, help_text="where evidence lies that is kept elsewhere"
+    )
     actor = models.CharField(max_length=100)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True

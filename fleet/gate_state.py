@@ -1,0 +1,179 @@
+"""Reads: how a gate stands, what is missing, the fleet's own norm, and who may review it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+
+from fleet.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
+from fleet.lifecycle import Role
+from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Team
+
+#: How many of the fleet's newest results its norm is taken from.
+MOST_RESULTS = 1000
+
+
+@dataclass(frozen=True)
+class CheckState:
+    """One check and its newest result."""
+
+    check: GateCheck
+    result: CheckResult | None
+
+    @property
+    def is_passed(self) -> bool:
+        return self.result is not None and self.result.is_passed
+
+    @property
+    def is_failed(self) -> bool:
+        return self.result is not None and not self.result.is_passed
+
+    @property
+    def is_computed(self) -> bool:
+        return "computed" in self.check.rule
+
+    @property
+    def stage(self) -> Stage:
+        return Stage(self.check.stage)
+
+    @property
+    def threshold(self) -> str:
+        """The threshold as it stood at the result; before, as the rule says it."""
+        if self.result is not None:
+            return self.result.threshold
+        return rule_in_words(self.check.rule, unit=self.check.unit)
+
+
+def check_states(gate: Gate) -> list[CheckState]:
+    """Return the checks of a gate in order, each with its newest result."""
+    checks = list(gate.checks.order_by("position"))
+    newest = {
+        result.gate_check_id: result
+        for result in CheckResult.objects.filter(gate_check__in=checks)
+        .select_related("user")
+        .prefetch_related("evidence")
+        .order_by("pk")
+    }
+    return [CheckState(check, newest.get(check.pk)) for check in checks]
+
+
+def present_stage(states: Iterable[CheckState]) -> Stage | None:
+    """Return the first stage of which a check has not passed; None once all have."""
+    return next((one.stage for one in states if not one.is_passed), None)
+
+
+def missing(gate: Gate, states: Sequence[CheckState], *, now: datetime) -> list[str]:
+    """Say in words what the machine still lacks to be released; nothing once it is over."""
+    if gate.status not in UNFINISHED:
+        return []
+    words = [_lacks(gate, one) for one in states if not one.is_passed]
+    if gate.status == Status.OBSERVING and gate.observe_until is not None:
+        if gate.observe_until > now:
+            words.append(f"the observation ends {_when(gate.observe_until)}")
+        elif gate.read_at is None or gate.read_at < gate.observe_until:
+            words.append("the machine has not answered a read-back since the observation ended")
+    elif gate.status == Status.OPEN and gate.plan.observation_hours and not gate.made_for:
+        words.append(f"an observation of {gate.plan.observation_hours:g} h")
+    if gate.review != GatePlan.Review.AUTOMATIC:
+        words.append(_reviewer(gate))
+    return words
+
+
+def _lacks(gate: Gate, state: CheckState) -> str:
+    if state.result is not None:
+        return f"{state.check.title}: {state.result.note or 'failed'}"
+    if state.is_computed and gate.read_at is None:
+        return f"{state.check.title}: the machine has not answered a read-back yet"
+    return f"{state.check.title}: no result yet"
+
+
+def _reviewer(gate: Gate) -> str:
+    return {
+        GatePlan.Review.HUMAN: "a review by somebody who neither repaired it nor ran its checks",
+        GatePlan.Review.ROLLOUT: "the review of its wave by an owner of the rollout",
+        GatePlan.Review.RELIABILITY: "a review by somebody who owns reliability",
+    }[GatePlan.Review(gate.review)]
+
+
+def why_not_review(gate: Gate, user: User, *, owners: Iterable[int] = ()) -> str:
+    """Return in words why this person may not review the gate; empty if they may.
+
+    Parameters
+    ----------
+    owners : iterable of user id
+        Of a gate that a rollout made: who answers for the rollout.
+    """
+    if gate.review == GatePlan.Review.ROLLOUT:
+        return "" if user.pk in set(owners) else "the gates of a wave are reviewed by its rollout's"
+    if why := _own_hands(gate, user):
+        return why
+    if gate.review == GatePlan.Review.RELIABILITY:
+        return _not_reliability(user)
+    return ""
+
+
+def _own_hands(gate: Gate, user: User) -> str:
+    repair = gate.repair
+    if repair is not None:
+        name = user.get_username().casefold()
+        if repair.technician_id == user.pk or repair.technician_name.casefold() == name:
+            return f"{user} did the repair; somebody else reviews it"
+    own = CheckResult.objects.filter(by_hand(), gate_check__gate=gate, user=user)
+    if own.exists():
+        return f"{user} ran checks of this gate by hand; somebody else reviews it"
+    return ""
+
+
+def by_hand() -> Q:
+    """Match the results that a person reported: an automation's carry a key of its own."""
+    return Q(source_key="", user__isnull=False)
+
+
+def _not_reliability(user: User) -> str:
+    """Ask for the role where a team has taken it; where none has, the permission has to do."""
+    teams = Team.objects.filter(Q(places__role=Role.RELIABILITY.value))
+    if not teams.exists() or teams.filter(members=user).exists():
+        return ""
+    return f"{user} belongs to no team that owns reliability"
+
+
+def norm_of(check: GateCheck, *, machine: Machine, now: datetime) -> list[float]:
+    """Return what machines of the same platform gave in this check and passed with, lately.
+
+    The machine's own results are left out: a machine that is getting worse is not its own norm.
+    """
+    results = CheckResult.objects.filter(
+        gate_check__name=check.name,
+        gate_check__gate__machine__platform=machine.platform_id,
+        is_passed=True,
+        unit=check.unit,
+        value__isnull=False,
+        at__gt=now - timedelta(days=NORM_DAYS),
+        at__lte=now,
+    ).exclude(gate_check__gate__machine=machine)
+    return list(results.order_by("-at", "-pk").values_list("value", flat=True)[:MOST_RESULTS])
+
+
+def unfinished() -> QuerySet[Gate]:
+    """Return the gates that still have a way to go."""
+    return Gate.objects.filter(status__in=list(UNFINISHED))
+
+
+def computed_names(checks: Iterable[GateCheck]) -> dict[Computed, GateCheck]:
+    """Return the checks that the product makes itself, by what they compute."""
+    return {Computed(one.rule["computed"]): one for one in checks if "computed" in one.rule}
+
+
+def plan_check_words(plan: GatePlan) -> list[dict[str, Any]]:
+    """Return a plan's checks with their thresholds in words."""
+    return [
+        {**check, "threshold": rule_in_words(check["rule"], unit=check.get("unit", ""))}
+        for check in plan.checks
+    ]
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,120 @@
+"""Where a gate's status changes, and what is said of each step."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from fleet.errors import StaleGate
+from fleet.faults import open_faults
+from fleet.gating import Move, Status, next_status, possible_moves
+from fleet.lifecycle import AT_THE_GATE, State, Trigger
+from fleet.models import Fault, Gate, GateEvent, Machine
+from fleet.services.lifecycle import move_machine
+
+#: Under this name the rules of a plan act, where no person does.
+RULE = "gate rule"
+
+
+def lock(gate: Gate) -> Gate:
+    """Take the machine's row and read the gate anew; results, reviews and faults come in turn."""
+    Machine.objects.select_for_update().only("pk").get(pk=gate.machine_id)
+    return Gate.objects.select_related("machine", "plan", "repair", "bundle").get(pk=gate.pk)
+
+
+def move_gate(
+    gate: Gate,
+    move: Move,
+    *,
+    said: str,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    **fields: Any,
+) -> None:
+    """Move a gate along its state machine and record the move.
+
+    Raises
+    ------
+    IllegalGateMove
+        If the table has no such move.
+    StaleGate
+        If somebody else moved the gate since it was read.
+    """
+    old = Status(gate.status)
+    new = next_status(old, move)
+    is_end = new in (Status.PASSED, Status.FAILED, Status.VOID)
+    changes = {"status": new.value, **fields}
+    if is_end:
+        changes |= {"closed_at": now, "closed_why": said[:500]}
+    if not Gate.objects.filter(pk=gate.pk, status=old).update(**changes):
+        raise StaleGate(f"gate {gate.pk} is no longer {old}")
+    for name, value in changes.items():
+        setattr(gate, name, value)
+    say(gate, move.value, said, actor=actor, user=user, now=now)
+
+
+def say(
+    gate: Gate, kind: str, said: str, *, actor: str, now: datetime, user: User | None = None
+) -> GateEvent:
+    """Append one word about a gate."""
+    return GateEvent.objects.create(
+        gate=gate,
+        kind=kind,
+        said=said[:1000],
+        at=now,
+        actor=actor,
+        user=user,
+        recorded_at=timezone.now(),
+    )
+
+
+def closed(gate: Gate) -> str:
+    """Say that a gate takes nothing more, and what is possible instead."""
+    moves = possible_moves(Status(gate.status))
+    why = f": {gate.closed_why}" if gate.closed_why else ""
+    return f"gate {gate.pk} of {gate.machine} is {gate.status}{why}; possible: {moves}"
+
+
+def take_machine_on(
+    gate: Gate,
+    triggers: Sequence[Trigger],
+    *,
+    actor: str,
+    now: datetime,
+    reason: str,
+    user: User | None = None,
+) -> None:
+    """Move the gate's machine, one step after the other; one that has not begun begins first."""
+    machine = gate.machine
+    if gate.made_for:
+        return  # it is in service already, or the rollout's own steps move it
+    if machine.state == State.AWAITING_VALIDATION:
+        triggers = (Trigger.START_VALIDATION, *triggers)
+    for trigger in triggers:
+        move_machine(machine, trigger, actor=actor, now=now, reason=reason[:300], user=user)
+
+
+def newer_fault(gate: Gate) -> Fault | None:
+    """Return the first fault that counts and happened after the gate was opened."""
+    return open_faults(gate.machine, since=gate.opened_at).first()
+
+
+def void(
+    gate: Gate, *, said: str, now: datetime, actor: str = RULE, moves_machine: bool = True
+) -> None:
+    """End a gate that proves nothing any more; its machine goes to diagnosis.
+
+    The caller holds the machine's row.
+    """
+    move_gate(gate, Move.VOID, said=said, actor=actor, now=now)
+    is_at_gate = not gate.made_for and State(gate.machine.state) in AT_THE_GATE
+    if moves_machine and is_at_gate:
+        move_machine(gate.machine, Trigger.TAKE_OUT, actor=actor, now=now, reason=said[:300])
+
+
+def fault_in_words(fault: Fault) -> str:
+    where = f" on {fault.component}" if fault.component else ""
+    return f"newer fault {fault.signature}{where} at {fault.time:%Y-%m-%d %H:%M} UTC"
