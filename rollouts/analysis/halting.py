@@ -16,9 +16,8 @@ from rollouts.analysis.foresight import intensities
 from rollouts.analysis.hazards import MOST_SURPRISE
 from rollouts.analysis.samples import FloatArray, IntArray
 
-MOST_KINDS = 24
-"""Distinct counts that are told apart; larger ones are taken together by ranges."""
 _EXACT_KINDS, _KIND_GROWTH = 12, 1.35
+"""Counts of before up to which each is a kind of its own; larger ones are taken by ranges."""
 _EXACT_COUNTS, _COUNT_GROWTH = 20, 1.12
 _LOOKS, _POINTS, _REACH = 16, 321, 6.4
 _DRIFTS = np.linspace(0.0, 12.0, 97)

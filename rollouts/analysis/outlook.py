@@ -189,13 +189,15 @@ class RecoveryChances:
 class ShareChances:
     """Differences of a share: per interruption (severe path) or per machine (telemetry).
 
-    `occasions_per_day` is None where each machine counts once, however long the window.
+    `occasions_per_day` is None where each machine counts once, however long the window. `earlier`
+    holds canaries and controls of each wave before, where the proof is over all waves so far.
     """
 
     share: float
     occasions_per_day: float | None = None
     tolerated: float = 0.0
     unchanged: float = 0.0
+    earlier: tuple[tuple[int, int], ...] = ()
 
     @property
     def largest(self) -> float:
@@ -218,9 +220,14 @@ class ShareChances:
         self, margin: float, *, canaries: int, controls: int, days: float, bound: float
     ) -> float:
         each = self._occasions(days)
+        waves = [*self.earlier, (canaries, controls)]
+        # Waves pool by their precision, which for a share is that of n_c n_k / (n_c + n_k) units;
+        # put together they are one wave of this one's proportions.
+        units = sum(c * k / (c + k) for c, k in waves if c and k)
+        scale = units * (1 / canaries + 1 / controls)
         return power.severe_ni_power(
-            each * canaries,
-            each * controls,
+            each * canaries * scale,
+            each * controls * scale,
             bound=bound,
             share=self.share,
             margin=min(margin, self.largest),

@@ -116,11 +116,10 @@ def _word(
     alphas: Mapping[str, Any],
 ) -> dict[str, Any]:
     canaries, controls = _sizes(assignments, number)
+    earlier = tuple(_sizes(assignments, before) for before in range(1, number))
     found: dict[str, Outlook | None] = {}
     for guardrail in policy.guardrails:
-        chances = _chances(
-            guardrail, past, policy, baseline=baseline, earlier=sum(assignments.sizes[: number - 1])
-        )
+        chances = _chances(guardrail, past, policy, baseline=baseline, earlier=earlier)
         found[guardrail.name] = (
             _outlook(guardrail, chances, policy, past, spec, (canaries, controls), alphas)
             if chances is not None and canaries and controls
@@ -174,9 +173,18 @@ def _sizes(assignments: planning.Assignments, number: int) -> tuple[int, int]:
 
 
 def _chances(
-    guardrail: Guardrail, past: Past, policy: JudgePolicy, *, baseline: float, earlier: int
+    guardrail: Guardrail,
+    past: Past,
+    policy: JudgePolicy,
+    *,
+    baseline: float,
+    earlier: tuple[tuple[int, int], ...],
 ) -> Chances | None:
-    """Return the chances of a guardrail, or None where the planner has no word."""
+    """Return the chances of a guardrail, or None where the planner has no word.
+
+    `earlier` holds canaries and controls of the waves before: what is shown of installs and of
+    telemetry is shown over all waves so far.
+    """
     match guardrail.metric:
         case Metric.FAULTS:
             history = past.history(guardrail)
@@ -199,10 +207,13 @@ def _chances(
                 past.severe_share, past.interruptions_per_day, tolerated=guardrail.tolerance
             )
         case Metric.TELEMETRY:
-            return outlooks.ShareChances(SILENT_SHARE, tolerated=guardrail.tolerance)
+            return outlooks.ShareChances(
+                SILENT_SHARE, tolerated=guardrail.tolerance, earlier=earlier
+            )
         case Metric.INSTALL:
             tolerated = max(guardrail.tolerance, proportions.TOLERATED_TIMES_BASELINE * baseline)
-            return outlooks.InstallChances(baseline, tolerated, policy.beta, earlier=earlier)
+            attempts = sum(canaries for canaries, _ in earlier)
+            return outlooks.InstallChances(baseline, tolerated, policy.beta, earlier=attempts)
         case Metric.NOVEL_SIGNATURES:
             return outlooks.NovelChances()
         case Metric.LOST_WORK:

@@ -108,6 +108,26 @@ def test_a_wave_that_cannot_decide_says_how_many_more_canaries_it_needs():
     assert found.more_hours is None  # a machine is silent or not, however long the window
 
 
+def test_two_equal_waves_show_what_one_of_both_together_shows():
+    # The proof of telemetry is over all waves: errors of 1 / e^2 + 1 / e^2 add.
+    sizes = {"days": 3.0, "bound": 1.827}
+    both = ShareChances(0.02, earlier=((40, 160),)).rules_out(
+        0.05, canaries=40, controls=160, **sizes
+    )
+
+    together = ShareChances(0.02).rules_out(0.05, canaries=80, controls=320, **sizes)
+
+    assert both == pytest.approx(together)
+
+
+def test_earlier_waves_do_not_help_to_halt():
+    sizes = {"canaries": 40, "controls": 160, "days": 3.0, "level": 0.01}
+
+    assert ShareChances(0.02, earlier=((40, 160),)).halts(0.1, **sizes) == ShareChances(0.02).halts(
+        0.1, **sizes
+    )
+
+
 def test_a_wave_that_decides_lacks_nothing():
     found = outlook(BUSY, wave(), margin=2.0, halts=True)
 

@@ -179,6 +179,7 @@ class Drawn:
     shocks_per_day: float = 0.0
     has_reports: bool = True
     has_recoveries: bool = False
+    days_before: float = 0.0
 
     def draw(self, seed: int) -> Samples:
         rng = np.random.default_rng(seed)
@@ -188,10 +189,11 @@ class Drawn:
         for job in range(self.jobs):
             is_canary[job * 20 + rng.choice(20, 4, replace=False)] = True
         names = tuple(f"m{i:05d}" for i in range(n))
-        units = Units(names, is_canary, strata, np.zeros(n))
         machines = Machines(names, np.arange(n), np.zeros(n), np.full(n, np.inf))
         window = self.days * DAY
-        hits = self._hits(rng, strata, is_canary)
+        weight = self._weights(rng, n)
+        hits = self._hits(rng, strata, is_canary, weight)
+        units = Units(names, is_canary, strata, np.zeros(n), self._past(rng, weight))
         return Samples(
             ORIGIN,
             window,
@@ -204,14 +206,31 @@ class Drawn:
             interval_seconds=HOUR,
         )
 
+    def _weights(self, rng: np.random.Generator, machines: int) -> np.ndarray:
+        weight = rng.gamma(2.0, 0.5, machines)
+        lemon = rng.random(machines) < self.lemons
+        weight[lemon] *= rng.uniform(10, 50, int(lemon.sum()))
+        return weight / (1 + self.lemons * 29)  # the fleet's mean stays 1
+
+    def counts_before(self, machines: int, *, seed: int) -> np.ndarray:
+        """Faults per machine of a fleet of this kind in the days before."""
+        rng = np.random.default_rng(seed)
+        return self._past(rng, self._weights(rng, machines))[Metric.FAULTS].astype(np.int64)
+
+    def _past(self, rng: np.random.Generator, weight: np.ndarray) -> dict[str, np.ndarray]:
+        if not self.days_before:
+            return {}
+        count = rng.poisson(self.rate_per_day * self.days_before * weight)
+        return {Metric.FAULTS: count.astype(np.float64)}
+
     def _hits(
-        self, rng: np.random.Generator, strata: np.ndarray, is_canary: np.ndarray
+        self,
+        rng: np.random.Generator,
+        strata: np.ndarray,
+        is_canary: np.ndarray,
+        weight: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         n = strata.size
-        weight = rng.gamma(2.0, 0.5, n)
-        lemon = rng.random(n) < self.lemons
-        weight[lemon] *= rng.uniform(10, 50, int(lemon.sum()))
-        weight /= 1 + self.lemons * 29  # the fleet's mean stays 1
         factor = np.where(is_canary, self.rate_ratio, 1.0)
         count = rng.poisson(self.rate_per_day * self.days * weight * factor)
         machine = np.repeat(np.arange(n), count)

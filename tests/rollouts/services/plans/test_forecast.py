@@ -193,6 +193,17 @@ def test_a_later_wave_counts_the_installs_of_the_waves_before() -> None:
     assert second["rules_out"] < first["rules_out"]
 
 
+def test_a_later_wave_counts_the_silent_machines_of_the_waves_before() -> None:
+    make_machines(200, versions={"bmc": OLD})
+    waves = [{"count": 40, "window_hours": 48}, {"count": 40, "window_hours": 48}]
+
+    rollout = submitted({"metric": "telemetry", "required": "auto"}, waves=waves)
+
+    first, second = (word(rollout, n)["guardrails"]["telemetry"] for n in (1, 2))
+    assert second["rules_out"] < first["rules_out"]
+    assert second["halts_on"][0] >= first["halts_on"][0]
+
+
 def test_a_smoke_wave_says_that_it_proves_little() -> None:
     fleet_with_a_past(faults_per_machine=1)
 
