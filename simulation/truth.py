@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from fleet.lifecycle import State
 from fleet.models import Machine, StateChange
 from simulation.fleet_model import FleetModel, Profile, Spells
-from simulation.models import VirtualFleet, VirtualMachine, VirtualOrder
+from simulation.models import VirtualFleet, VirtualOrder
 from simulation.orders import Outcome
 
 Versions = Mapping[str, str]
@@ -97,11 +97,6 @@ def staged(stretch: Stretch, orders: Iterable[VirtualOrder], *, now: datetime) -
     return {
         kind: version for kind, version in written.items() if stretch.versions.get(kind) != version
     }
-
-
-def history_of(machine: VirtualMachine) -> list[Stretch]:
-    """Return one machine's stretches, by two statements."""
-    return stretches(machine.fleet.origin, machine.versions, machine.orders.order_by("ordinal"))
 
 
 class World:

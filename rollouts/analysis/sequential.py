@@ -188,8 +188,7 @@ def rejects(look: LinearLook, effect: float, *, state: CrossingState) -> bool:
     """Is the observed path beyond the threshold of this look at this effect?
 
     `state` is the one before the look (of the test at the tolerated effect):
-    paths that crossed earlier stay out and what was used stays used. For the
-    crossing rule rerun from the first look on at `effect`, use `rejects_by`.
+    paths that crossed earlier stay out and what was used stays used.
     """
     sums = look.sums_at(effect)
     _check_look(state, sums, look.level)
@@ -197,18 +196,6 @@ def rejects(look: LinearLook, effect: float, *, state: CrossingState) -> bool:
         return True
     # Above the (allow+1)-th largest: at most `allow` are as large. Counting beats sorting.
     return int(np.count_nonzero(sums[state.alive] >= sums[0])) <= _allowed(state, look.level)
-
-
-def rejects_by(looks: Sequence[LinearLook], effect: float) -> bool:
-    """Does the observed path cross by the last of `looks` when this effect is tested?"""
-    if not looks:
-        raise AnalysisError("an effect is tested at one look at least")
-    state = CrossingState.initial(looks[0].constant.size)
-    for look in looks:
-        state = cross(state, look.sums_at(effect), level=look.level)
-        if state.is_crossed:
-            return True
-    return False
 
 
 def invert(
@@ -352,20 +339,3 @@ def first_episode_log_e(
         left[arm] -= 1
         path.append(logsumexp(log_e[:-1]) - math.log(theta.size - 1) - log_e[-1])
     return np.array(path, dtype=np.float64)
-
-
-def merge_e_values(values: Sequence[float], *, weights: Sequence[float]) -> float:
-    """Weighted mean of e-values: an e-value under any dependence between them.
-
-    Examples
-    --------
-    >>> merge_e_values([40.0, 0.5, 2.0], weights=[0.5, 0.25, 0.25])
-    20.625
-    """
-    if len(values) != len(weights) or not values:
-        raise UnitMismatch(f"one weight per e-value: got {len(values)} and {len(weights)}")
-    if min(weights) < 0 or not math.isclose(math.fsum(weights), 1.0, rel_tol=1e-9):
-        raise AnalysisError(f"weights are shares that add to 1: got {list(weights)}")
-    if not all(value >= 0 for value in values):
-        raise InvalidSample(f"e-values are not negative: got {list(values)}")
-    return math.fsum(w * v for w, v in zip(weights, values, strict=True))

@@ -21,10 +21,8 @@ from rollouts.analysis.sequential import (
     cross,
     first_episode_log_e,
     invert,
-    merge_e_values,
     p_value,
     rejects,
-    rejects_by,
 )
 from rollouts.analysis.spending import halt_level
 
@@ -195,6 +193,14 @@ def linear_case(effect, *, seed=3):
     return [LinearLook(constant[:, k], slope[:, k], level=levels[k]) for k in range(looks)]
 
 
+def rejects_by(looks, effect):
+    """The crossing rule rerun from the first look on where this effect is tested."""
+    state = CrossingState.initial(looks[0].constant.size)
+    for look in looks:
+        state = cross(state, look.sums_at(effect), level=look.level)
+    return state.is_crossed
+
+
 def lower_limit(looks, *, tested=1.0):
     def is_rejected(ratio):
         return rejects_by(looks, 1 / ratio)
@@ -318,14 +324,6 @@ def test_a_first_episode_of_nobody_at_risk_is_refused():
 
 def test_no_event_is_no_evidence():
     assert first_episode_log_e([], sizes={"A": (1, 3)}).size == 0
-
-
-def test_e_values_merge_by_their_weighted_mean():
-    vector = VECTORS["evalue_merge"]["weighted_average"]
-
-    assert merge_e_values(vector["E"], weights=vector["w"]) == vector["merged"]
-    with pytest.raises(AnalysisError, match="add to 1"):
-        merge_e_values([1.0, 2.0], weights=[0.5, 0.6])
 
 
 def null_wave(rng):
