@@ -1,6 +1,7 @@
 """Which faults of a machine count against its being trusted: one rule for gates and repairs."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Case, Q, QuerySet, When
 from django.db.models.functions import Least
@@ -14,16 +15,15 @@ COUNTED_SEVERITIES = (FaultSignature.Severity.MAJOR, FaultSignature.Severity.CRI
 HAPPENED_AT = Case(When(is_ahead=True, then=Least("time", "received_at")), default="time")
 
 
-def open_faults(machine: Machine, *, since: datetime) -> QuerySet[Fault]:
+def open_faults(machine: Machine, *, since: datetime) -> QuerySet[Any]:
     """Return the faults of a machine that happened after `since` and count, oldest first.
 
     A report that comes late tells of its own time: what happened before `since` is not among them.
     """
-    happened = counted_faults().annotate(at=HAPPENED_AT)
-    return happened.filter(machine=machine, at__gt=since).order_by("at", "pk")
+    return counted_faults().filter(machine=machine, at__gt=since).order_by("at", "pk")
 
 
-def counted_faults() -> QuerySet[Fault]:
-    """Return the faults of hard or unknown signatures that are major or critical."""
+def counted_faults() -> QuerySet[Any]:
+    """Return the faults of hard or unknown signatures that are major or critical, with `at`."""
     counts = Q(signature__kind__in=COUNTED_KINDS, severity__in=COUNTED_SEVERITIES)
-    return Fault.objects.filter(counts).select_related("signature")
+    return Fault.objects.filter(counts).annotate(at=HAPPENED_AT).select_related("signature")

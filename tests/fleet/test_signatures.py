@@ -1,5 +1,10 @@
 """The catalogue holds the families it promises, each row with valid words."""
 
+import csv
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+
 import pytest
 from django.apps import apps
 from django.db import connection
@@ -7,6 +12,8 @@ from django.db import connection
 from fleet import signatures
 from fleet.models import FaultSignature
 
+ROOT = Path(__file__).parents[2]
+RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 ROWS = {row["name"]: row for row in signatures.catalogue()}
 
 
@@ -55,3 +62,108 @@ def test_the_catalogue_is_loaded_and_a_second_load_keeps_a_sites_own_words():
 
     assert set(ROWS) <= set(FaultSignature.objects.values_list("name", flat=True))
     assert FaultSignature.objects.get(name="xid.94").kind == "hard"
+
+
+# --- the published XID catalogue ------------------------------------------------------------------
+
+#: What is to be done at once, in the catalogue's words and in the product's.
+ACTIONS = {
+    "CONTACT_SUPPORT": {"supplier"},
+    "RESTART_APP": {
+        "restart the job",
+        "restart the job; GPU is suspect if it repeats within 24 h",
+    },
+    "RESET_GPU": {
+        "reset GPU",
+        "reset GPU, then supplier",
+        "reset all GPUs of the link",
+        "reset all GPUs of the link, then supplier",
+    },
+    "RESTART_BM": {"power cycle, then supplier"},
+    "RESTART_VM": {"restart the virtual machine"},
+    "CHECK_MECHANICALS": {"check cabling and seating"},
+    "UPDATE_SWFW": {"update driver and virtual GPU software"},
+    "CHECK_UVM": {"check unified memory"},
+    "WORKFLOW_NVLINK_ERR": {"reset all GPUs of the link, then supplier"},
+    "WORKFLOW_NVLINK5_ERR": {"reset all GPUs of the link, then supplier"},
+    "WORKFLOW_XID_48": {"reset, then field diagnostic"},
+    "WORKFLOW_XID_45": {"look at the error before it"},
+    "XID_154": {"look at the error before it"},
+}
+#: Codes that the catalogue lets be; operators restart what the first was the end of.
+IGNORED = {"xid.43": "restart the job; GPU is suspect if it repeats within 24 h"}
+
+
+def published_codes() -> list[dict[str, str]]:
+    path = RECORDINGS / "xid_catalogue" / "xid_catalogue.csv"
+    if not path.is_file():
+        pytest.skip(f"no catalogue at {path}; set COALMINE_RECORDINGS to where it is")
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_published_xid_is_there_with_the_action_that_is_asked_for():
+    rows = published_codes()
+
+    assert len(rows) == 172
+    for row in rows:
+        own = ROWS[f"xid.{row['xid']}"]
+        if row["immediate_resolution"] == "IGNORE":
+            assert own["kind"] != "hard", own
+            assert own["action"] in {"none", "reset when drained", IGNORED.get(own["name"])}, own
+        elif row["immediate_resolution"]:
+            assert own["action"] in ACTIONS[row["immediate_resolution"]], own
+
+
+def test_what_support_has_to_be_asked_about_counts_as_hard():
+    asked = [row for row in published_codes() if row["immediate_resolution"] == "CONTACT_SUPPORT"]
+
+    assert {ROWS[f"xid.{row['xid']}"]["kind"] for row in asked} == {"hard"}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "gpu.off_bus",
+        "gpu.memory_uncorrectable",
+        "gpu.memory_contained",
+        "gpu.gsp",
+        "gpu.hang",
+        "nvlink",
+        "application",
+        "sympathetic",
+        "gpu.c2c",
+        "thermal",
+        "power.smoothing",
+        "nic",
+        "pcie",
+        "host",
+        "memory",
+        "disk",
+        "bmc",
+        "boot",
+        "slow",
+        "sdc",
+        "shared",
+        "planned",
+    ],
+)
+def test_each_family_of_the_field_is_there_with_one_gap(family):
+    gaps = {row["gap_minutes"] for row in ROWS.values() if row["family"] == family}
+
+    assert len(gaps) == 1
+    assert gaps.pop() > 0
+
+
+def test_what_accompanies_others_names_signatures_that_exist():
+    for row in ROWS.values():
+        for pattern in row["sympathetic_to"]:
+            assert any(fnmatchcase(name, pattern) for name in ROWS if name != row["name"]), row
+
+
+@pytest.mark.django_db
+def test_the_shipped_rows_hold_the_catalogues_gaps_and_sympathies():
+    for row in FaultSignature.objects.filter(name__in=ROWS):
+        assert row.gap_minutes == ROWS[row.name]["gap_minutes"]
+        assert row.sympathetic_to == ROWS[row.name]["sympathetic_to"]
+        assert row.title == ROWS[row.name]["title"]
