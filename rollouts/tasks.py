@@ -26,7 +26,7 @@ from rollouts.services.attempts import turns
 from rollouts.services.evidence import cycles
 from rollouts.services.orders import clocks, reminders
 from rollouts.services.plans import approvals
-from rollouts.services.waves import outside
+from rollouts.services.waves import outside, placement
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,13 @@ def remind() -> int:
 
 @shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True)
 def look_outside() -> int:
-    """Find firmware that others put onto machines of an open comparison.
+    """Find firmware that others put onto machines of an open comparison; renew reservations.
 
-    Safe to repeat: what was read or recorded before is not recorded again.
+    Safe to repeat: what was read or recorded before is not recorded again. A rollout that is
+    paused is not evaluated, and its jobs are kept pure all the same.
     """
     now, found = clock.now(), 0
+    placement.arrange(now=now)
     for wave in outside.open_waves():
         outside.read_rebooted(wave, now=now)
         found += len(outside.record_contamination(wave, now=now))

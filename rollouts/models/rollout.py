@@ -184,6 +184,9 @@ class Wave(models.Model):
     is_kept_apart = models.BooleanField(
         default=False, help_text="the scheduler keeps the jobs of its arms apart"
     )
+    reserved_until = models.DateTimeField(
+        null=True, blank=True, help_text="end of its reservation at the scheduler; renewed in time"
+    )
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from fleet import adapters
 from fleet.errors import AdapterFailed
@@ -15,8 +15,10 @@ from rollouts.models import Membership, Wave
 logger = logging.getLogger(__name__)
 
 FEATURE, RESERVATION = "feature", "reservation"
-#: Longest that the installs of a wave wait for jobs: a reservation must not end before.
+#: Time for the installs of a wave to wait for jobs, in the first reservation.
 INSTALLS = timedelta(days=7)
+#: A reservation that a wave still needs is renewed so long before it ends.
+AHEAD = timedelta(days=1)
 _COMPARED = (WaveStatus.INSTALLING, WaveStatus.SETTLING, WaveStatus.OBSERVING)
 
 
@@ -25,7 +27,10 @@ def arrange(*, now: datetime) -> None:
 
     What it has not taken is told again at the next call. Never inside a transaction.
     """
-    for wave in _open_waves().filter(is_kept_apart=False).select_related("rollout"):
+    is_reserved = Q(rollout__plan__keep_jobs_pure=RESERVATION)
+    ends_soon = Q(reserved_until=None) | Q(reserved_until__lte=now + AHEAD)
+    untold = Q(is_kept_apart=False) | (is_reserved & ends_soon)
+    for wave in _open_waves().filter(untold).select_related("rollout"):
         arms = wave.members.values_list("machine__name", flat=True).order_by("machine__name")
         groups = {arm.value: list(arms.filter(arm=arm)) for arm in Membership.Arm}
         _tell(wave, groups, now=now)
@@ -58,33 +63,35 @@ def _tell(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> 
     """Say which machines stand apart; no groups: none do any more."""
     told = _reserve if wave.rollout.plan["keep_jobs_pure"] == RESERVATION else _keep_apart
     try:
-        is_told = told(wave, groups, now=now)
+        told(wave, groups, now=now)
     except (OSError, AdapterFailed) as error:
         logger.warning("wave=%s the scheduler did not answer: %s", wave.pk, type(error).__name__)
-        return
-    if is_told:
-        Wave.objects.filter(pk=wave.pk).update(is_kept_apart=bool(groups))
 
 
-def _keep_apart(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> bool:
+def _keep_apart(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> None:
     placement = adapters.job_placement()
     if placement is None:
-        return False
+        return
     placement.keep_apart(groups, reason=f"rollout:{wave.rollout_id} wave {wave.number}", now=now)
-    return True
+    Wave.objects.filter(pk=wave.pk).update(is_kept_apart=bool(groups))
 
 
-def _reserve(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> bool:
-    """Reserve the canaries for as long as the wave may take with its extension."""
+def _reserve(wave: Wave, groups: Mapping[str, Sequence[str]], *, now: datetime) -> None:
+    """Reserve the canaries for as long as the wave may take from now on with its extension.
+
+    A wave that takes longer, since it was paused or its installs waited, is told anew in time.
+    """
     reservation = adapters.job_reservation()
     if reservation is None:
-        return False
+        return
     plan = wave.rollout.plan
     hours = plan["burn_in_hours"] + wave.window_hours * (1 + plan["extension"])
+    end = now + timedelta(hours=hours) + INSTALLS
     reservation.reserve(
         groups.get(Membership.Arm.CANARY, ()),
         name=f"coalmine-{wave.rollout_id}-{wave.number}",
         start=now,
-        end=now + timedelta(hours=hours) + INSTALLS,
+        end=end,
     )
-    return True
+    until = end if groups else None
+    Wave.objects.filter(pk=wave.pk).update(is_kept_apart=bool(groups), reserved_until=until)

@@ -6,6 +6,7 @@ import pytest
 
 from rollouts import services
 from rollouts.errors import PlanRefused
+from rollouts.services.waves import placement
 from tests.factories import make_user
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import started
@@ -81,6 +82,25 @@ def test_the_canaries_are_reserved_by_name_until_the_wave_is_over(
     driver.run(rollout, hours=1)
 
     assert fake_fleet.reserved[name][0] == []
+
+
+def test_a_wave_that_takes_longer_than_its_reservation_renews_it_a_day_before_its_end(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout = started(fake_fleet, keep_jobs_pure="reservation")
+    driver.run(rollout, hours=1)
+    services.pause(rollout, actor=make_user(), now=driver.now)
+    name = f"coalmine-{rollout.pk}-1"
+    machines, _, first_end = fake_fleet.reserved[name]
+
+    placement.arrange(now=first_end - timedelta(hours=25))
+    assert fake_fleet.reserved[name][2] == first_end
+    placement.arrange(now=first_end - timedelta(hours=23))
+
+    again, start, end = fake_fleet.reserved[name]
+    assert (set(again), start) == (set(machines), first_end - timedelta(hours=23))
+    assert end > first_end
+    assert rollout.waves.get(number=1).reserved_until == end
 
 
 def test_a_scheduler_that_cannot_reserve_refuses_such_a_plan(
