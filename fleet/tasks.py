@@ -129,8 +129,37 @@ def follow_up() -> None:
     """
     now = clock.now()
     services.record_incidents(now=now)
+    services.void_gates(now=now)
     if services.take_out_by_rule(now=now):
         hint(tell_scheduler)
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def follow_gates() -> None:
+    """Take gates on: open those that are missing, read machines back, end observations.
+
+    Safe to repeat and to race: every step is a conditional move of one gate, and a machine that
+    does not answer is asked again.
+    """
+    services.clear_strays(now=clock.now())
+    services.open_missing_gates(now=clock.now())
+    _read_gates_back()
+    services.void_gates(now=clock.now())
+    services.end_observations(now=clock.now())
+    services.return_partners(now=clock.now())
+
+
+def _read_gates_back() -> None:
+    """Read back the machines whose gates wait for it, as far as one run's time goes."""
+    end = time.monotonic() + LONGEST_RUN_SECONDS
+    for gate in services.due_for_reading(now=clock.now()):
+        if time.monotonic() > end:
+            return
+        try:
+            readings = adapters.installer().read_versions(gate.machine.name, now=clock.now())
+        except (OSError, AdapterFailed):
+            readings = ()
+        services.read_back(gate, readings, now=clock.now())
 
 
 @shared_task

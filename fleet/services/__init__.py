@@ -49,10 +49,10 @@ from fleet.services.gates import (
     return_partners,
     review_gate,
     review_wave_gates,
-    tell_comparisons,
     void_gates,
 )
 from fleet.services.holds import BMC, hold_telemetry
+from fleet.services.identity import claim, observe_claims
 from fleet.services.imports import ImportResult, import_history
 from fleet.services.incidents import record_incidents
 from fleet.services.inventory import register_machines, register_platform
@@ -76,6 +76,7 @@ from fleet.services.repairs import (
 )
 from fleet.services.scheduler import keep_drained, tell_scheduler
 from fleet.services.summaries import summarise
+from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
 from fleet.services.tickets import take_ticket, tell_tickets
 from fleet.services.watch import watch_bypasses, watch_deadlines
@@ -95,6 +96,7 @@ __all__ = [
     "Refusal",
     "Reviewed",
     "StoredFile",
+    "SwapPreview",
     "add_gate_plan",
     "adopt_wall",
     "approve_bundle",
@@ -105,6 +107,7 @@ __all__ = [
     "cancel_repair",
     "charge_repairs",
     "choose_plan",
+    "claim",
     "claim_check",
     "clear_notice",
     "clear_strays",
@@ -135,6 +138,7 @@ __all__ = [
     "move_machine",
     "name_cause",
     "note_incident",
+    "observe_claims",
     "open_case",
     "open_evidence",
     "open_faults",
@@ -142,6 +146,7 @@ __all__ = [
     "open_gate",
     "open_missing_gates",
     "order_repair",
+    "preview_swap",
     "raise_notice",
     "read_back",
     "record",
@@ -168,12 +173,12 @@ __all__ = [
     "start_repair",
     "store_file",
     "summarise",
+    "swap_parts",
     "take",
     "take_out",
     "take_out_by_rule",
     "take_ticket",
     "takes_out",
-    "tell_comparisons",
     "tell_scheduler",
     "tell_tickets",
     "void_gates",

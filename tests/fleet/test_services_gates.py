@@ -644,3 +644,16 @@ def test_everything_at_once_by_the_factory():
 
     machine.refresh_from_db()
     assert (gate.status, machine.state) == ("passed", State.IN_SERVICE)
+
+
+def test_a_machine_that_cannot_reach_the_intended_bundle_is_incompatible():
+    machine = make_machine(versions={"bmc": "5.0"})
+    bundle = make_bundle(images=[make_image("bmc", "4.2", is_downgrade_allowed=False)])
+    services.set_desired_bundle(
+        platform=machine.platform, pool="", bundle=bundle, actor=make_user(), reason="new", now=NOW
+    )
+    gate = make_gate(machine)
+
+    read_gate(gate)
+
+    assert check_of(gate, "versions").results.get().note.startswith("incompatible: bmc: ")

@@ -10,7 +10,6 @@ from fleet.services.gates.checks import (
 from fleet.services.gates.conformance import (
     Found,
     due_for_reading,
-    intended,
     mark_asked,
     read_back,
 )
@@ -22,7 +21,7 @@ from fleet.services.gates.course import (
 )
 from fleet.services.gates.firmware import Reviewed, open_firmware_gate, review_wave_gates
 from fleet.services.gates.opening import open_gate, open_missing_gates, retry_gate
-from fleet.services.gates.partners import reserve_partner, return_partners, tell_comparisons
+from fleet.services.gates.partners import reserve_partner, return_partners
 from fleet.services.gates.plans import add_gate_plan, choose_plan
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "due_for_reading",
     "end_observations",
     "give_back_check",
-    "intended",
     "is_claimed",
     "mark_asked",
     "open_firmware_gate",
@@ -49,6 +47,5 @@ __all__ = [
     "return_partners",
     "review_gate",
     "review_wave_gates",
-    "tell_comparisons",
     "void_gates",
 ]

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from fleet import compliance, gating, selectors
+from fleet import gating, intended, selectors
 from fleet.adapters import Reading
 from fleet.drift import DISPUTED, Standing, Wanted, drift
 from fleet.faults import open_faults
@@ -19,14 +19,14 @@ from fleet.models import (
     Change,
     CheckResult,
     Component,
-    FirmwareBundle,
     FirmwareRecord,
     Gate,
     GateCheck,
     Machine,
 )
 from fleet.services.firmware import record_readings
-from fleet.services.gates.records import RULE, lock
+from fleet.services.gates.course import settle
+from fleet.services.gates.records import RULE, lock, newer_fault
 
 #: Read-backs of settings are records of this kind of "part": setting.power_limit, …
 SETTING = "setting."
@@ -41,19 +41,6 @@ class Found:
 
     value: float | None
     note: str = ""
-
-
-# --- which bundle ------------------------------------------------------------
-
-
-def intended(machine: Machine, *, now: datetime) -> tuple[FirmwareBundle | None, str]:
-    """Return the bundle that the machine is meant to run, and why this one, in words."""
-    desired = compliance.desired_bundles(at=now)
-    for pool, why in ((machine.pool, f"pool {machine.pool}"), ("", "every pool")):
-        if pk := desired.get((machine.platform_id, pool)):
-            bundle = FirmwareBundle.objects.get(pk=pk)
-            return bundle, f"{bundle} is wanted of {machine.platform}, {why}"
-    return None, f"nothing is wanted of {machine.platform}, pool {machine.pool or 'none'}"
 
 
 # --- when to read ------------------------------------------------------------
@@ -106,6 +93,8 @@ def read_back(gate: Gate, readings: Sequence[Reading], *, now: datetime) -> Gate
     gate.read_at = now
     boots = {reading.boot_id for reading in readings if reading.boot_id}
     record_computed(gate, compute(gate, readings, boots=boots, now=now), now=now)
+    if newer_fault(gate) is None:
+        settle(gate, now=now)
     return gate
 
 
@@ -147,7 +136,7 @@ def compute(
     versions = selectors.versions_now([gate.machine_id])[gate.machine_id]
     since = left_service_at(gate)
     return {
-        Computed.VERSIONS: _versions(gate, versions, since=since),
+        Computed.VERSIONS: _versions(gate, versions, since=since, now=now),
         Computed.PARTS: _parts(gate, readings),
         Computed.SETTINGS: _settings(gate.machine, versions, since=since),
         Computed.FAULTS: _faults(gate),
@@ -163,13 +152,12 @@ def left_service_at(gate: Gate) -> datetime | None:
     return left.values_list("at", flat=True).first()
 
 
-def _versions(gate: Gate, versions: Mapping[str, str], *, since: datetime | None) -> Found:
+def _versions(
+    gate: Gate, versions: Mapping[str, str], *, since: datetime | None, now: datetime
+) -> Found:
     """Count the parts that do not run what is intended; where nothing is, what ran before."""
     if gate.bundle is None:
         return _as_before(gate, versions, since=since)
-    platforms = set(gate.bundle.platforms.values_list("pk", flat=True))
-    if gate.machine.platform_id not in platforms:
-        return Found(None, f"incompatible: {gate.bundle} is not made for {gate.machine.platform}")
     images = gate.bundle.places.select_related("image").order_by("position")
     wanted = [Wanted(one.image.kind, one.image.version, one.image.scheme) for one in images]
     reasons = [reason for one in wanted for reason in _astray(versions, one)]
@@ -178,8 +166,12 @@ def _versions(gate: Gate, versions: Mapping[str, str], *, since: datetime | None
     right = [
         f"{part} {version}" for part, version in versions.items() if part.split("/")[0] in kinds
     ]
-    note = "; ".join(reasons[:_MOST_NAMED]) or f"{gate.bundle}: {', '.join(right)}"
-    return Found(float(len(reasons)), note)
+    if not reasons:
+        return Found(0.0, f"{gate.bundle}: {', '.join(right)}")
+    stands = intended.standing(gate.machine, gate.bundle, now=now)
+    if stands.standing is Standing.INCOMPATIBLE:
+        reasons = [f"incompatible: {stands.reason}", *reasons]
+    return Found(float(len(reasons)), "; ".join(reasons[:_MOST_NAMED]))
 
 
 def _astray(versions: Mapping[str, str], wanted: Wanted) -> Iterator[str]:

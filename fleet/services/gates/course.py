@@ -236,17 +236,13 @@ def refuse_void(gate: Gate, *, now: datetime) -> None:
 
 
 def end_observations(*, now: datetime) -> int:
-    """Take every gate on whose observation is over or whose checks are all passed; safe to repeat.
+    """Take every gate on whose observation is over; safe to repeat. Return how many moved.
 
-    Returns how many gates moved. One whose machine has not answered since, or whose work was not
+    One whose machine has not answered since, or whose work was not
     reported, stays as it is, and its machine becomes overdue.
     """
     over = Gate.objects.filter(status=Status.OBSERVING, observe_until__lte=now)
-    ready = Gate.objects.filter(status=Status.OPEN, read_at__isnull=False)
-    moved = 0
-    for gate in [*over.order_by("pk"), *ready.order_by("pk")]:
-        moved += _settle_one(gate, now=now)
-    return moved
+    return sum(_settle_one(gate, now=now) for gate in over.order_by("pk"))
 
 
 def _settle_one(gate: Gate, *, now: datetime) -> bool:

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from fleet.errors import IllegalGateMove
 from fleet.gating import Status, possible_moves
+from fleet.intended import intended_bundle
 from fleet.lifecycle import State, Trigger
 from fleet.models import (
     Gate,
@@ -61,7 +62,7 @@ def open_gate(
         reason = chosen.why[:300]
         move_machine(machine, Trigger.SUSPECT, actor=actor, now=now, reason=reason, user=user)
         return None
-    bundle, bundle_why = conformance.intended(machine, now=now)
+    bundle, bundle_why = intended_bundle(machine, now=now)
     gate = Gate(
         machine=machine,
         plan=chosen.plan,

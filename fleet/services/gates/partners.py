@@ -1,13 +1,13 @@
 """Partners for checks over several machines: known-good, alike, reserved, and always given back."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Case, Exists, OuterRef, Value, When
 
-from fleet import selectors
+from fleet import adapters, selectors
 from fleet.errors import IllegalGateMove, NoPartner
 from fleet.faults import counted_faults
 from fleet.gate_state import check_states
@@ -21,15 +21,6 @@ OWNER = "gate:"
 #: A machine that had a counted fault so lately is not known to be good.
 GOOD_FOR = timedelta(days=7)
 _MOST_LOOKED_AT = 200
-
-#: Told by whoever compares machines: which of these are under a comparison now.
-_under_comparison: list[Callable[[Collection[int]], Collection[int]]] = []
-
-
-def tell_comparisons(ask: Callable[[Collection[int]], Collection[int]]) -> None:
-    """Register who knows which machines are compared at present; they are not lent."""
-    if ask not in _under_comparison:
-        _under_comparison.append(ask)
 
 
 @transaction.atomic
@@ -80,9 +71,14 @@ def _candidates(gate: Gate, *, now: datetime) -> Iterator[Machine]:
         .exclude(Exists(faults))
         .order_by(near, "name")
     )
-    some = list(found[:_MOST_LOOKED_AT])
-    busy = {pk for ask in _under_comparison for pk in ask([one.pk for one in some])}
-    yield from _alike(gate, [one for one in some if one.pk not in busy])
+    alike = _alike(gate, list(found[:_MOST_LOOKED_AT]))
+    yield from (machine for machine in alike if not _is_compared(machine))
+
+
+def _is_compared(machine: Machine) -> bool:
+    """Tell whether an open rollout compares the machine with others; a drill would disturb that."""
+    reader = adapters.open_arms()
+    return reader is not None and any(arm.is_compared for arm in reader.of(machine.pk))
 
 
 def _alike(gate: Gate, machines: Sequence[Machine]) -> Iterator[Machine]:
