@@ -28,12 +28,12 @@ from rollouts.analysis.episodes import (
     counts_at,
     episodes,
     family_events,
-    first_of_day,
+    first_of_each,
     since_clock,
 )
 from rollouts.analysis.exposure import exposure_at
 from rollouts.analysis.foresight import foreseen_counts
-from rollouts.analysis.hazards import FaultTable, thinning_z
+from rollouts.analysis.hazards import MOST_SPELLS, FaultTable, thinning_z
 from rollouts.analysis.labels import Labels
 from rollouts.analysis.policy import Metric
 from rollouts.analysis.scores import UNITS_PER_FAULT_SCORE, Strata, adjusted
@@ -46,6 +46,9 @@ CELLS = (
     Cell(ratio=1.5, history=True, rate=0.1, days=7.0),
     Cell(ratio=2.0, history=True, shocks=0.2, bursts=2.0, exposure="uneven"),
     Cell(ratio=3.0, history=True, size="8+32"),
+    Cell(ratio=2.0, history=True, bursts=2.0),
+    Cell(ratio=3.0, history=True, rate=0.005, size="256+1024"),
+    Cell(ratio=5.0, history=True, rate=0.005, size="256+1024"),
 )
 GAP_SECONDS = 900.0
 STALE_SHARE = 0.2
@@ -84,13 +87,10 @@ class Seen:
 
     def cells(self, hours: float) -> Floats:
         """At most one episode in each cell of so many hours."""
-        cell = np.floor(self.counted.time_seconds / (hours * HOUR))
-        first = np.ones(cell.size, dtype=np.bool_)
-        first[1:] = (np.diff(self.counted.machine) != 0) | (np.diff(cell) != 0)
-        return self.count(Events(self.counted.machine[first], self.counted.time_seconds[first]))
+        return self.count(first_of_each(self.counted, seconds=hours * HOUR))
 
     def days_hit(self) -> Floats:
-        return self.count(first_of_day(self.counted))
+        return self.cells(24)
 
     def stale(self, seed: int) -> Floats:
         """The past, where a fifth of the machines has become somebody else."""
@@ -134,9 +134,25 @@ def residual(seen: Seen) -> Floats:
     return np.asarray((seen.count() - expected) / (1 + 0.1 * expected))
 
 
+def few(values: Floats, seen: Seen) -> Floats:
+    """The logarithm of a count that is limited to 3, or to one for each day in service."""
+    return less_rate(np.log1p(np.minimum(values, np.maximum(seen.days, MOST_SPELLS))), seen)
+
+
+def below_rank(values: Floats, seen: Seen, *, share: float = 0.975) -> Floats:
+    """The same, limited to the pooled count below which so many of all units are."""
+    limit = np.quantile(values, share, axis=0, method="higher")
+    return less_rate(np.log1p(np.minimum(values, np.maximum(limit, 1))), seen)
+
+
 SCORES: Mapping[str, Score] = {
     "days with an episode (the prototype's)": lambda s: less_rate(s.days_hit(), s),
-    "log(1 + days)  [adopted without a past]": lambda s: less_rate(np.log1p(s.days_hit()), s),
+    "log(1 + spells of 4 h), few  [adopted, no past]": lambda s: few(s.cells(4), s),
+    "the same of spells of 8 h": lambda s: few(s.cells(8), s),
+    "the same of spells of 2 h": lambda s: few(s.cells(2), s),
+    "the same of episodes": lambda s: few(s.count(), s),
+    "the same, at most what 97.5 % of units have": lambda s: below_rank(s.count(), s),
+    "log(1 + days)": lambda s: less_rate(np.log1p(s.days_hit()), s),
     "days, at most 2": lambda s: less_rate(np.minimum(s.days_hit(), 2), s),
     "machines with an episode": lambda s: less_rate(np.minimum(s.days_hit(), 1), s),
     "cells of 8 h": lambda s: less_rate(s.cells(8), s),
@@ -199,7 +215,11 @@ def by_family(wave: Wave, seen: Seen, rng: np.random.Generator) -> tuple[Floats,
     )
     return tuple(
         np.log1p(
-            seen.count(first_of_day(Events(seen.counted.machine[m], seen.counted.time_seconds[m])))
+            seen.count(
+                first_of_each(
+                    Events(seen.counted.machine[m], seen.counted.time_seconds[m]), seconds=24 * HOUR
+                )
+            )
         )
         for m in (is_first, ~is_first)
     )  # type: ignore[return-value]

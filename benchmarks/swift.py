@@ -99,7 +99,7 @@ def _prepared(run: Run, state: WaveState) -> judge._Prepared:
 
 def _may_widen(look: Look, state: WaveState) -> bool:
     """A checkpoint, or one that still waits for data."""
-    passed = judge._checkpoint_passed(look, reached=state.reached)
+    passed = judge.checkpoint_passed(look, reached=state.reached)
     return passed is not None or any(g.pending is not None for g in state.guardrails.values())
 
 

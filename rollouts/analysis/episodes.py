@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from rollouts.analysis.exposure import SECONDS_PER_DAY, clock_start, service_spans
+from rollouts.analysis.exposure import clock_start, service_spans
 from rollouts.analysis.samples import FloatArray, IntArray, Samples
 
 END_OF_SERVICE_SECONDS = 3_600.0
@@ -76,23 +76,25 @@ def since_clock(events: Events, samples: Samples) -> Events:
     return Events(events.machine[late], events.time_seconds[late])
 
 
-def first_of_day(events: Events) -> Events:
-    """At most one episode per machine and day of the window: the first.
+def first_of_each(events: Events, *, seconds: float) -> Events:
+    """At most one episode per machine and so many seconds of the window: the first.
 
     Parameters
     ----------
     events : Events
-        Sorted by machine and time; days count from the origin.
+        Sorted by machine and time.
+    seconds : float
+        Length of a spell; spells count from the origin.
 
     Examples
     --------
     >>> events = Events(np.array([0, 0, 0]), np.array([10.0, 5000.0, 90_000.0]))
-    >>> first_of_day(events).time_seconds.tolist()
+    >>> first_of_each(events, seconds=86_400.0).time_seconds.tolist()
     [10.0, 90000.0]
     """
-    day = np.floor(events.time_seconds / SECONDS_PER_DAY)
-    first = np.ones(day.size, dtype=np.bool_)
-    first[1:] = (np.diff(events.machine) != 0) | (np.diff(day) != 0)
+    spell = np.floor(events.time_seconds / seconds)
+    first = np.ones(spell.size, dtype=np.bool_)
+    first[1:] = (np.diff(events.machine) != 0) | (np.diff(spell) != 0)
     return Events(events.machine[first], events.time_seconds[first])
 
 

@@ -58,8 +58,14 @@ class FaultTable:
         return float(self.days[self.arm(is_canary)].sum())
 
 
+SPELL_SECONDS = 4 * 3_600.0
+"""Episodes of one unit within a spell of this length say no more than one of them."""
+MOST_SPELLS = 3
+"""No unit counts for more in its first days: beyond, it says that the unit is bad."""
+
+
 def halt_score(
-    episode_days: IntArray,
+    spells: IntArray,
     days: FloatArray,
     *,
     is_canary: BoolArray,
@@ -67,12 +73,13 @@ def halt_score(
     strata: Strata,
     tolerance: float,
 ) -> IntArray:
-    """log(1 + episode-days), less what the stratum's pooled level expects, in integers.
+    """log(1 + spells with an episode), less what the stratum's pooled level expects, in integers.
 
     Parameters
     ----------
-    episode_days : (units,) int array
-        Days with an episode, summed over machines, since the clock's start.
+    spells : (units,) int array
+        Spells of `SPELL_SECONDS` with an episode, summed over machines, since the clock's start.
+        At most `MOST_SPELLS` count, or one for each day in service where those are more.
     days : (units,) array
         In-service machine-days, same period.
     where : (units,) bool array
@@ -83,10 +90,11 @@ def halt_score(
 
     Notes
     -----
-    For units of which nothing is known from before: what the second and third bad day of one
-    machine says of the firmware is less than what the first bad day of another says. Where
-    exposures are equal the scores of one stratum differ as the plain counts do, so they tie as
-    those do. Exact if exposure is not caused by the arm.
+    For units of which nothing is known from before: what the second and third fault of one
+    machine says of the firmware is less than what the first of another says, and a machine that
+    goes on failing was most likely bad before; the limit grows with time, so that a long window
+    goes on telling. Where exposures are equal the scores of one stratum differ as the counts do,
+    so they tie as those do. Exact if exposure is not caused by the arm.
 
     Examples
     --------
@@ -96,7 +104,8 @@ def halt_score(
     >>> (score / UNITS_PER_FAULT_SCORE).round(3).tolist()
     [0.52, -0.173, -0.173, -0.173]
     """
-    counts = np.where(is_canary, episode_days / tolerance, episode_days)
+    counts = np.where(is_canary, spells / tolerance, spells)
+    counts = np.minimum(counts, np.maximum(days, MOST_SPELLS))
     scores = np.where(where, np.rint(UNITS_PER_FAULT_SCORE * np.log1p(counts)), 0.0)
     total, exposure = strata.totals(scores, where=where), strata.totals(days, where=where)
     rate = np.divide(total, exposure, out=np.zeros(strata.count), where=exposure > 0)

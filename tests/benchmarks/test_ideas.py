@@ -34,7 +34,7 @@ def test_so_is_the_one_that_is_adopted_without_a_past(replication):
     found = ideas.halted(wave, replication=replication, resamples=99)
 
     product = swift.decided(without, replication=replication, resamples=99)
-    assert found["log(1 + days)  [adopted without a past]"] == product.halt
+    assert found["log(1 + spells of 4 h), few  [adopted, no past]"] == product.halt
 
 
 VECTORS = json.loads(

@@ -1,4 +1,4 @@
-"""The fault guardrail: halt by re-assigned episode-days, widen by matched scores or totals."""
+"""The fault guardrail: halt by re-assigned scores, widen by matched scores or totals."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from rollouts.analysis.episodes import (
     ends_service,
     episodes,
     family_events,
-    first_of_day,
+    first_of_each,
     nearby_end_of_service,
     since_clock,
 )
@@ -34,6 +34,7 @@ from rollouts.analysis.exposure import SECONDS_PER_DAY, service_spans
 from rollouts.analysis.foresight import foreseen_counts
 from rollouts.analysis.guardrails.run import Run
 from rollouts.analysis.hazards import (
+    SPELL_SECONDS,
     FaultTable,
     Thinning,
     Totals,
@@ -145,7 +146,7 @@ class FaultTrack:
     run: Run
     raw: IntArray
     count: IntArray
-    day_count: IntArray
+    spell_count: IntArray
     has_event: BoolArray
     family_takes_out: tuple[bool, ...]
     margin: float
@@ -166,7 +167,9 @@ class FaultTrack:
             run=run,
             raw=counts_at(events, unit=unit, units=units, as_of=as_of) * run.exposure.is_present,
             count=counts_at(counted, unit=unit, units=units, as_of=as_of),
-            day_count=counts_at(first_of_day(counted), unit=unit, units=units, as_of=as_of),
+            spell_count=counts_at(
+                first_of_each(counted, seconds=SPELL_SECONDS), unit=unit, units=units, as_of=as_of
+            ),
             has_event=(hits > 0) & run.exposure.is_present[unit],
             family_takes_out=cls._takes_out(guardrail, run),
             margin=cls._margin(guardrail, run, before),
@@ -192,7 +195,7 @@ class FaultTrack:
         return {self._key(k): self._score(k) for k in range(len(self.run.looks))}
 
     def _score(self, index: int) -> IntArray:
-        """By what the past foretold where it tells units apart, else by days with an episode."""
+        """By what the past foretold where it tells units apart, else by spells with an episode."""
         days = self.run.exposure.days[:, index]
         common: _Common = {
             "is_canary": self.run.is_canary,
@@ -201,7 +204,7 @@ class FaultTrack:
             "tolerance": self.guardrail.tolerance,
         }
         if self.foreseen is None:
-            return halt_score(self.day_count[:, index], days, **common)
+            return halt_score(self.spell_count[:, index], days, **common)
         return surprise_score(self.count[:, index], days, foreseen=self.foreseen, **common)
 
     @cached_property

@@ -9,7 +9,7 @@ from rollouts.analysis.episodes import (
     ends_service,
     episodes,
     family_events,
-    first_of_day,
+    first_of_each,
     nearby_end_of_service,
     since_clock,
 )
@@ -67,8 +67,8 @@ def test_the_same_event_reported_twice_is_one():
     assert family_events(sample, patterns=("*",)).machine.size == 2
 
 
-def test_a_day_of_a_machine_counts_once_for_halting():
-    found = first_of_day(events((0, 0), (0, DAY - 1), (0, DAY), (1, DAY)))
+def test_a_spell_of_a_machine_counts_once_for_halting():
+    found = first_of_each(events((0, 0), (0, DAY - 1), (0, DAY), (1, DAY)), seconds=DAY)
 
     assert list(zip(found.machine.tolist(), found.time_seconds.tolist(), strict=True)) == [
         (0, 0),

@@ -43,10 +43,10 @@ def padded(counts, n):
 # --- the halt score ------------------------------------------------------------------------
 
 
-def score(days_with_episode, days, *, tolerance=1.0, canaries=1, strata=None):
-    n = len(days_with_episode)
+def score(spells, days, *, tolerance=1.0, canaries=1, strata=None):
+    n = len(spells)
     return halt_score(
-        np.array(days_with_episode),
+        np.array(spells),
         np.array(days, float),
         is_canary=np.arange(n) < canaries,
         where=np.ones(n, bool),
@@ -56,10 +56,22 @@ def score(days_with_episode, days, *, tolerance=1.0, canaries=1, strata=None):
 
 
 def test_the_halt_score_is_the_logarithm_less_what_the_pooled_level_expects():
-    # log(1 + 7) = 3 log 2 in 6 days: half of log 2 per day.
-    found = score([7, 0, 0], [2.0, 1.0, 3.0])
+    # log(1 + 3) = 2 log 2 in 6 days: a third of log 2 per day.
+    found = score([3, 0, 0], [2.0, 1.0, 3.0])
 
-    expected = np.array([2.0, -0.5, -1.5]) * math.log(2) * UNITS_PER_FAULT_SCORE
+    expected = np.array([4, -1, -3]) / 3 * math.log(2) * UNITS_PER_FAULT_SCORE
+    np.testing.assert_allclose(found, expected, atol=1)
+
+
+def test_a_machine_that_goes_on_failing_counts_for_three_spells_and_no_more():
+    assert score([9, 0, 0], [1.0] * 3).tolist() == score([3, 0, 0], [1.0] * 3).tolist()
+
+
+def test_a_long_window_goes_on_telling_one_spell_a_day():
+    # Of 20 bad spells in 7 days 7 count: log(1 + 7) = 3 log 2, less a third of it each.
+    found = score([20, 0, 0], [7.0] * 3)
+
+    expected = np.array([2.0, -1.0, -1.0]) * math.log(2) * UNITS_PER_FAULT_SCORE
     np.testing.assert_allclose(found, expected, atol=1)
 
 
