@@ -300,6 +300,7 @@ tick("fleet.tasks.watch", seconds=6 * SWEEP_SECONDS)
 tick("fleet.tasks.tell_scheduler", seconds=2 * SWEEP_SECONDS)
 tick("fleet.tasks.check_holds", seconds=12 * SWEEP_SECONDS)
 tick("fleet.tasks.summarise", seconds=60 * SWEEP_SECONDS)
+tick("fleet.tasks.keep_capacity", seconds=120 * SWEEP_SECONDS)
 tick("fleet.tasks.sweep_evidence", seconds=720 * SWEEP_SECONDS)
 
 # --- people -----------------------------------------------------------------

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from heapq import merge
 from typing import Any
 
-from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Subquery
 
 from fleet import adapters, queues
 from fleet.lifecycle import STATES, State
@@ -259,16 +259,20 @@ def _relocations(after: datetime | None, until: datetime) -> Iterator[Placed]:
 # --- how long it takes --------------------------------------------------------------------------
 
 
-def queue_figures(*, now: datetime, days: int = WINDOW_DAYS, places: Q | None = None) -> Queues:
+def queue_figures(
+    *, now: datetime, days: int = WINDOW_DAYS, places: Q | None = None, is_past: bool = False
+) -> Queues:
     """Return how long each state of the way back takes, over the last days and today.
 
     Stays that ended are of these days; open ones are of now. `places` is a condition on platform
-    and pool, which machines and kept days share.
+    and pool, which machines and kept days share. With `is_past` the open ones are read from the
+    recorded changes, as they stood at that time.
     """
     today = now.astimezone(UTC).date()
     since = today - timedelta(days=days - 1)
     entered, ended = _of_days(since=since, until=today, places=places)
-    still, overdue = _still(now=now, places=places)
+    rows = _out_then(now, places=places) if is_past else _out_now(places=places)
+    still, overdue = _still(rows, now=now)
     passed = (now - datetime.combine(since, time.min, tzinfo=UTC)) / timedelta(days=1)
     found = tuple(
         _queue(state, entered[state], ended[state], still[state], overdue[state], passed)
@@ -308,15 +312,35 @@ def _of_days(
     return entered, ended
 
 
-def _still(*, now: datetime, places: Q | None) -> tuple[dict[str, list[float]], Counter[str]]:
+def _still(
+    rows: Iterable[tuple[str, datetime, datetime | None]], *, now: datetime
+) -> tuple[dict[str, list[float]], Counter[str]]:
     """Return for how long machines have been in each state, and how many are past its deadline."""
     waiting: dict[str, list[float]] = defaultdict(list)
     overdue: Counter[str] = Counter()
-    rows = Machine.objects.filter(places or Q(), state__in=queues.OUT).order_by()
-    for state, entered_at, deadline_at in rows.values_list("state", "entered_at", "deadline_at"):
+    for state, entered_at, deadline_at in rows:
         waiting[state].append((now - entered_at) / timedelta(hours=1))
         overdue[state] += deadline_at is not None and deadline_at < now
     return waiting, overdue
+
+
+def _out_now(*, places: Q | None) -> Iterable[tuple[str, datetime, datetime | None]]:
+    rows = Machine.objects.filter(places or Q(), state__in=queues.OUT).order_by()
+    return rows.values_list("state", "entered_at", "deadline_at")
+
+
+def _out_then(at: datetime, *, places: Q | None) -> Iterator[tuple[str, datetime, datetime | None]]:
+    later = StateChange.objects.filter(
+        Q(at__gt=OuterRef("at")) | Q(at=OuterRef("at"), pk__gt=OuterRef("pk")),
+        machine=OuterRef("machine"),
+        at__lte=at,
+    )
+    rows = StateChange.objects.filter(~Exists(later), new_state__in=queues.OUT, at__lte=at)
+    if places is not None:
+        rows = rows.filter(machine__in=Machine.objects.filter(places).values("pk"))
+    for state, entered_at in rows.order_by().values_list("new_state", "at"):
+        hours = STATES[State(state)].deadline_hours
+        yield state, entered_at, None if hours is None else entered_at + timedelta(hours=hours)
 
 
 def trends(

@@ -274,3 +274,9 @@ def tell_tickets() -> None:
     Safe to repeat and to race: what is told is leased, and carries the same identifier again.
     """
     services.tell_tickets()
+
+
+@shared_task(acks_late=True, autoretry_for=(OperationalError,), retry_backoff=True, max_retries=3)
+def keep_capacity() -> None:
+    """Keep how many machines stood where, day by day. Safe to repeat: days are remade."""
+    services.keep_days(now=clock.now())

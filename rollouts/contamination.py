@@ -80,6 +80,8 @@ def _reported(wave: Wave) -> Iterator[Contamination]:
         p = balance_p(counts["canary"], sizes["canary"], counts["control"], sizes["control"])
         is_same = bool(kinds & words_of(change.what)) and change.kind == Change.Kind.FIRMWARE
         evenly = "unevenly" if p < UNEVEN else "as evenly as chance would have it"
+        if change.kind == Change.Kind.PART:
+            acts = "another part is what shows itself there since"
         if not acts and p >= UNEVEN:
             continue
         yield Contamination(

@@ -9,11 +9,12 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import lifecycle, ownership
+from fleet import identity, lifecycle, ownership, parts
 from fleet.bulk import batches, insert_new
 from fleet.errors import RegistrationRefused
 from fleet.lifecycle import State, Trigger
 from fleet.models import Component, FirmwareRecord, Machine, Platform, StateChange
+from fleet.services.identity import register_claims
 from fleet.services.lifecycle import state_fields
 
 TEXT_COLUMNS = (
@@ -76,7 +77,7 @@ def register_machines(
     """
     taken = list(rows)
     platforms = {platform.name: platform for platform in Platform.objects.all()}
-    reasons = [*_wrong_rows(taken, platforms), *_clashes(taken)]
+    reasons = [*_wrong_rows(taken, platforms), *_clashes(taken), *_claimed(taken)]
     if reasons:
         raise RegistrationRefused(reasons)
     find = ownership.team_finder()
@@ -86,6 +87,7 @@ def register_machines(
     machines = Machine.objects.bulk_create(new, batch_size=500)
     _record_arrival(machines, now=now, vouched_by=vouched_by)
     _add_parts(machines, [_parts(row) for row in taken], now=now)
+    register_claims(machines, actor=vouched_by or "import", now=now)
     return machines
 
 
@@ -142,6 +144,22 @@ def _clashes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     return [f"machine {name!r} is named twice" for name in twice] + [
         f"machine {name!r} is registered already" for name in sorted(known)
+    ]
+
+
+def _claimed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List serials and BMC addresses that two machines would claim at once."""
+    told = [
+        (kind, identity.normal(identity.Claim(kind, text)).value)
+        for row in rows
+        for kind in ("serial", "bmc_address")
+        if isinstance(text := row.get(kind), str) and text.strip()
+        if len(text) <= TEXT_LIMITS[kind]
+    ]
+    twice = sorted(key for key, times in Counter(told).items() if times > 1)
+    return [f"{kind} {value!r} is named twice" for kind, value in twice] + [
+        f"{kind} {value!r} is claimed by {holder} already"
+        for (kind, value), holder in sorted(parts.taken(told).items())
     ]
 
 

@@ -62,11 +62,8 @@ class Command(ExplainedCommand):
             result = services.import_outages(recording, now=now, vouched_by=options["vouched_by"])
         except (ImportRefused, RegistrationRefused) as error:
             raise CommandError("\n".join(error.reasons)) from error
-        for line in (
-            *_counts(result),
-            *_notes(result.notes),
-            *_repairs(recording, **_span(options)),
-        ):
+        span = {name: options[name] for name in ("start", "end")}
+        for line in (*_counts(result), *_notes(result.notes), *_repairs(recording, **span)):
             self.stdout.write(line)
 
 
