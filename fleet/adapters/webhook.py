@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -166,26 +167,29 @@ class _Pinned(http.client.HTTPConnection):
         self.default_port = 443 if target.is_tls else 80  # which the Host header leaves out
         self._target = target
         self._context = context
+        self._plain: socket.socket | None = None
 
     def connect(self) -> None:
         place = (self._target.address, self._target.port)
         plain = socket.create_connection(place, timeout=SECONDS_PER_STEP)
-        self.sock = plain
+        self.sock = self._plain = plain
         if self._target.is_tls:
             context = self._context or ssl.create_default_context()
             try:
                 self.sock = context.wrap_socket(plain, server_hostname=self._target.host)
+                self._plain = self.sock
             except OSError:
                 plain.close()
                 raise
 
     def cut(self) -> None:
-        """End a connection on which answers drip in: no step takes long, all of them do."""
-        if self.sock is not None:
-            try:
-                self.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it has ended by itself
-                return
+        """End a connection on which answers drip in: no step takes long, all of them do.
+
+        The response may have taken the socket over, so it is remembered apart.
+        """
+        if self._plain is not None:
+            with suppress(OSError):  # it has ended by itself
+                self._plain.shutdown(socket.SHUT_RDWR)
 
 
 def _document(content: bytes) -> Any:

@@ -1,0 +1,324 @@
+"""Order, do and end repairs; each step moves the machine in the same transaction."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from fleet import repairing
+from fleet.errors import RepairRefused, StaleRepair
+from fleet.identity import Swap
+from fleet.lifecycle import State, Trigger
+from fleet.models import (
+    Component,
+    Incident,
+    Machine,
+    PartSwap,
+    Repair,
+    RepairEvent,
+    RepairKind,
+    TicketLink,
+)
+from fleet.repairing import Status, Step
+from fleet.services.evidence import StoredFile, attach_evidence
+from fleet.services.gates import open_gate
+from fleet.services.lifecycle import move_machine
+from fleet.services.repair_checks import swapped, wrong_end, wrong_order, wrong_swaps
+
+OPEN = (Status.ORDERED, Status.UNDER_WAY, Status.AT_SUPPLIER)
+#: A machine found in one of these without a repair is taken over as it stands.
+STANDING: Mapping[State, Status] = {
+    State.AWAITING_REPAIR: Status.ORDERED,
+    State.REPAIRING: Status.UNDER_WAY,
+    State.AT_SUPPLIER: Status.AT_SUPPLIER,
+}
+#: What a step says to the machine; nothing where the machine has been taken elsewhere.
+_CANCELS: Mapping[State, Trigger] = {
+    State.AWAITING_REPAIR: Trigger.REDIAGNOSE,
+    State.REPAIRING: Trigger.FAIL_REPAIR,
+    State.AT_SUPPLIER: Trigger.FAIL_REPAIR,
+}
+#: Steps that ticket systems are told of.
+TOLD = frozenset({"ordered", "started", "sent_away", "returned", "closed", "cancelled"})
+
+
+@dataclass(frozen=True)
+class By:
+    """Who does something: a person, or a ticket system for a technician whom it names."""
+
+    actor: str
+    user: User | None = None
+    technician_name: str = ""
+
+    def as_technician(self) -> dict[str, Any]:
+        """What a repair's row says of whoever does the work."""
+        fields: dict[str, Any] = {}
+        if self.user is not None:
+            fields["technician"] = self.user
+        if self.technician_name:
+            fields["technician_name"] = self.technician_name
+        return fields
+
+
+def by_person(user: User) -> By:
+    """A person, under their own name."""
+    return By(user.get_username(), user)
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def order_repair(
+    machine: Machine,
+    *,
+    kind: str,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    incident: Incident | None = None,
+    component: str = "",
+    note: str = "",
+) -> Repair:
+    """Order work on a machine; it waits for it from then on.
+
+    A machine that waits for a repair, is being repaired or is at its supplier without a record of
+    it gets one as it stands.
+
+    Raises
+    ------
+    RepairRefused
+        If a repair of the machine is open, or what is ordered makes no sense.
+    IllegalTransition
+        If no repair can be ordered in the machine's state.
+    """
+    machine = _locked(machine.pk)
+    reasons = [*wrong_order(machine, kind, incident), *_open_already(machine)]
+    if reasons:
+        raise RepairRefused(reasons)
+    status = STANDING.get(State(machine.state))
+    if status is None:
+        status = Status.ORDERED
+        move_machine(
+            machine, Trigger.ORDER_REPAIR, actor=actor, user=user, now=now, reason=note[:300]
+        )
+    repair = Repair.objects.create(
+        machine=machine,
+        incident=incident,
+        kind=kind,
+        component=component,
+        note=note,
+        status=status,
+        ordered_at=now,
+        started_at=None if status is Status.ORDERED else now,
+    )
+    record_step(repair, "ordered", said=note, by=By(actor, user), now=now)
+    return repair
+
+
+@transaction.atomic
+def assign_repair(repair: Repair, *, by: By, now: datetime) -> Repair:
+    """Write down who will do the work; nothing else changes. Safe to repeat."""
+    repair, _ = _held(repair)
+    if Status(repair.status) not in OPEN:
+        repairing.next_status(Status(repair.status), Step.START)  # raises: it is over
+    fields = by.as_technician()
+    if all(getattr(repair, name) == value for name, value in fields.items()):
+        return repair
+    _set(repair, Status(repair.status), fields)
+    record_step(repair, "assigned", said=by.technician_name or by.actor, by=by, now=now)
+    return repair
+
+
+@transaction.atomic
+def start_repair(repair: Repair, *, by: By, now: datetime, note: str = "") -> Repair:
+    """Begin the work, or go on with it after the machine has come back from its supplier."""
+    repair, machine = _held(repair)
+    is_back = repair.status == Status.AT_SUPPLIER
+    fields = {**by.as_technician(), "started_at": repair.started_at or now}
+    _take(repair, Step.START, fields)
+    _move(machine, Trigger.START_REPAIR, by=by, now=now, reason=note)
+    record_step(repair, "returned" if is_back else "started", said=note, by=by, now=now)
+    return repair
+
+
+@transaction.atomic
+def send_to_supplier(
+    repair: Repair, *, supplier_case: str, by: By, now: datetime, note: str = ""
+) -> Repair:
+    """Let the supplier have the machine or its part, under the supplier's case."""
+    repair, machine = _held(repair)
+    case = supplier_case.strip() or repair.supplier_case
+    if not case:
+        raise RepairRefused(["what goes to a supplier needs the number of the supplier's case"])
+    _take(repair, Step.SEND_AWAY, {"supplier_case": case})
+    _move(machine, Trigger.SEND_AWAY, by=by, now=now, reason=f"case {case}")
+    record_step(repair, "sent_away", said=_words(f"case {case}", note), by=by, now=now)
+    return repair
+
+
+@transaction.atomic
+def close_repair(
+    repair: Repair,
+    *,
+    by: By,
+    now: datetime,
+    swaps: Sequence[Swap] = (),
+    outcome: str = Repair.Outcome.REPAIRED,
+    note: str = "",
+    evidence: Sequence[StoredFile] = (),
+) -> Repair:
+    """End the work: its parts and its proofs are kept, and the machine's gate opens.
+
+    A closed repair is no ready machine: it waits for its validation. Where no fault was found, the
+    gate is the one for that, which is longer.
+
+    Raises
+    ------
+    RepairRefused
+        If parts are missing or cannot be so; it lists every reason, and nothing is done.
+    IllegalRepairStep
+        If the repair has not begun, or is over.
+    """
+    repair, machine = _held(repair)
+    is_found = outcome == Repair.Outcome.REPAIRED
+    repairing.next_status(Status(repair.status), Step.CLOSE)
+    reasons = [*wrong_end(repair, swaps, outcome=outcome), *wrong_swaps(machine, swaps)]
+    if reasons:
+        raise RepairRefused(reasons)
+    is_away = repair.status == Status.AT_SUPPLIER
+    names = by.as_technician() if repair.technician is None and not is_away else {}
+    _take(repair, Step.CLOSE, {**names, "closed_at": now, "outcome": outcome})
+    if swaps:
+        swap_parts(machine, swaps, repair=repair, actor=by.actor, now=now)
+    for file in evidence:
+        attach_evidence(file, repair=repair, actor=by.actor, user=by.user, now=now)
+    trigger = Trigger.FIND_NO_FAULT if is_away and not is_found else Trigger.CLOSE_REPAIR
+    _move(machine, trigger, by=by, now=now, reason=note)
+    said = _words("" if is_found else "no fault found", *map(swapped, swaps), note)
+    record_step(repair, "closed", said=said, by=by, now=now)
+    open_gate(
+        machine,
+        kind=repair.kind if is_found else RepairKind.NO_FAULT_FOUND,
+        repair=repair,
+        incident=repair.incident,
+        actor=by.actor,
+        now=now,
+    )
+    return repair
+
+
+@transaction.atomic
+def cancel_repair(repair: Repair, *, reason: str, by: By, now: datetime) -> Repair:
+    """Give a repair up; a machine that waited for it is to be diagnosed again.
+
+    A machine that has been taken elsewhere meanwhile, such as to a review, stays there.
+    """
+    repair, machine = _held(repair)
+    if not reason.strip():
+        raise RepairRefused(["say why the repair is given up"])
+    _take(repair, Step.CANCEL, {"closed_at": now})
+    if trigger := _CANCELS.get(State(machine.state)):
+        _move(machine, trigger, by=by, now=now, reason=reason)
+    record_step(repair, "cancelled", said=reason, by=by, now=now)
+    return repair
+
+
+def record_step(repair: Repair, kind: str, *, said: str = "", by: By, now: datetime) -> RepairEvent:
+    """Append what happened, and let the ticket systems be told where it concerns them."""
+    event = RepairEvent.objects.create(
+        repair=repair,
+        kind=kind,
+        said=said[:1000],
+        at=now,
+        actor=by.actor,
+        user=by.user,
+        recorded_at=timezone.now(),
+    )
+    if kind in TOLD:
+        for system in (name for name, address in settings.TICKET_SYSTEMS.items() if address):
+            link, is_new = TicketLink.objects.get_or_create(
+                system=system, repair=repair, defaults={"newest": event.pk}
+            )
+            if not is_new:
+                TicketLink.objects.filter(pk=link.pk).update(
+                    newest=event.pk, attempts=0, next_at=None
+                )
+    return event
+
+
+def workers_of(repair: Repair) -> set[int]:
+    """Return who laid hands on a repair, by their users' keys: none of them reviews its gate."""
+    steps = repair.events.filter(kind__in=("assigned", "started", "returned", "closed"))
+    users = set(steps.exclude(user=None).values_list("user_id", flat=True))
+    return users | ({repair.technician_id} if repair.technician_id else set())
+
+
+# --- parts of a step ------------------------------------------------------------------------------
+
+
+def _locked(machine_id: int) -> Machine:
+    return Machine.objects.select_for_update().get(pk=machine_id)
+
+
+def _held(repair: Repair) -> tuple[Repair, Machine]:
+    """Return repair and machine as they are now; both stay so until the transaction ends."""
+    machine = _locked(repair.machine_id)
+    fresh = Repair.objects.select_related("incident", "technician").get(pk=repair.pk)
+    fresh.machine = machine
+    return fresh, machine
+
+
+def _take(repair: Repair, step: Step, fields: Mapping[str, Any]) -> None:
+    new = repairing.next_status(Status(repair.status), step)
+    _set(repair, Status(repair.status), {**fields, "status": new.value})
+
+
+def _set(repair: Repair, old: Status, fields: Mapping[str, Any]) -> None:
+    if fields and not Repair.objects.filter(pk=repair.pk, status=old).update(**fields):
+        raise StaleRepair(f"repair {repair.pk} is no longer {old}; look at it again")
+    for name, value in fields.items():
+        setattr(repair, name, value)
+
+
+def _move(machine: Machine, trigger: Trigger, *, by: By, now: datetime, reason: str) -> None:
+    move_machine(machine, trigger, actor=by.actor, user=by.user, now=now, reason=reason[:300])
+
+
+def _open_already(machine: Machine) -> list[str]:
+    standing = Repair.objects.filter(machine=machine, status__in=OPEN).first()
+    if standing is None:
+        return []
+    return [f"repair {standing.pk} of {machine.name} is {standing.status}; it has to end first"]
+
+
+def _words(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def swap_parts(
+    machine: Machine, swaps: Sequence[Swap], *, repair: Repair, actor: str, now: datetime
+) -> None:
+    for swap in swaps:
+        part, _ = Component.objects.get_or_create(machine=machine, kind=swap.kind, slot=swap.slot)
+        PartSwap.objects.create(
+            machine=machine,
+            repair=repair,
+            kind=swap.kind,
+            slot=swap.slot,
+            old_serial=swap.old_serial,
+            new_serial=swap.new_serial,
+            old_model=part.model,
+            new_model=swap.new_model or part.model,
+            at=now,
+            actor=actor,
+            recorded_at=timezone.now(),
+        )
+        Component.objects.filter(pk=part.pk).update(
+            serial=swap.new_serial, model=swap.new_model or part.model
+        )
