@@ -314,9 +314,11 @@ def _faults(here: _Look, guardrail: Guardrail, moment: Moment) -> Judged:
 def _shared(here: _Look, guardrail: Guardrail, moment: Moment) -> Judged:
     """Both tests sum the scores: throughput and recovery time."""
     state, figures = _halted(here, moment, name=f"{guardrail.name}/harm-sum")
-    if moment.may_show and not state.is_crossed:
+    if moment.checkpoint is not None:
         line = EffectLine(here.sums(f"{guardrail.name}/widen-sum"), None, 0.0)
-        state = stepped_widen_paths(moment, state, line)
+        figures["widen_statistic"] = int(line.sums[0])
+        if moment.may_show and not state.is_crossed:
+            state = stepped_widen_paths(moment, state, line)
     figures["widen_used"] = None if state.widen is None else state.widen.used
     return _booked(moment, state), figures
 

@@ -227,6 +227,7 @@ class RecoveryTrack:
                     "control": int((~self.run.is_canary[rows.unit[rows.is_open]]).sum()),
                 },
                 "statistic": int(harm.sums[0]),
+                "widen_statistic": int(widen.sums[0]),
                 "harm_z": harm_z(harm.sums),
             },
         )

@@ -306,6 +306,7 @@ class ThroughputTrack:
                 "tolerance": self.guardrail.tolerance,
                 "workloads": self._by_workload(found),
                 "statistic": int(harm.sums[0]),
+                "widen_statistic": int(widen.sums[0]),
                 "harm_z": harm_z(harm.sums),
                 **jump_details(self.jump(k)),
             },
