@@ -334,20 +334,6 @@ def _quadratic(
     return square, cross, other
 
 
-def totals_z(table: FaultTable, *, ratio: float) -> float | None:
-    """The z by totals of one ratio; None where it does not exist.
-
-    Examples
-    --------
-    >>> table = FaultTable(np.r_[np.zeros(50, int), np.ones(50, int)], np.ones(100),
-    ...                    np.arange(100) < 50, Strata.of(np.zeros(100, int)))
-    >>> round(totals_z(table, ratio=1.0), 3)  # none seen where 50 are expected: -50 / sqrt(50)
-    -7.071
-    """
-    totals = Totals.of(table)
-    return None if totals is None else totals.z(ratio)
-
-
 def ratio_limits(
     z_of: Callable[[float], float | None], *, lower_bound: float, upper_bound: float
 ) -> tuple[float, float]:

@@ -18,11 +18,15 @@ from rollouts.analysis.hazards import (
     ratio_limits,
     surprise_score,
     thinning_z,
-    totals_z,
 )
 from rollouts.analysis.scores import UNITS_PER_FAULT_SCORE, Strata
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
+
+
+def totals_z(table, *, ratio):
+    totals = Totals.of(table)
+    return None if totals is None else totals.z(ratio)
 
 
 def table(canary, control, *, days=1.0, strata=None) -> FaultTable:
