@@ -1,9 +1,11 @@
 """What is wrong with the order or the end of a repair, in words; nothing is written here."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from fleet.identity import Swap, part_name
-from fleet.models import Component, Incident, Machine, Repair, RepairKind
+from fleet.identity import Swap
+from fleet.models import Incident, Machine, Repair, RepairKind
+from fleet.services.swaps import preview_swap
 
 #: Kinds of work that can be ordered; the others are what a gate is for, not what hands do.
 ORDERABLE = tuple(
@@ -12,7 +14,7 @@ ORDERABLE = tuple(
 #: Kinds that are not done unless a part has been changed.
 SWAPS = frozenset({RepairKind.GPU_SWAP, RepairKind.NETWORK_SWAP, RepairKind.HOST_PART_SWAP})
 MOST_SWAPS = 64
-_LONGEST = {"kind": 40, "slot": 40, "old_serial": 100, "new_serial": 100, "new_model": 100}
+_READ = ("kind", "slot", "old_serial", "new_serial", "new_model")
 
 
 def wrong_order(machine: Machine, kind: str, incident: Incident | None) -> list[str]:
@@ -37,7 +39,7 @@ def wrong_end(repair: Repair, swaps: Sequence[Swap], *, outcome: str) -> list[st
     return []
 
 
-def wrong_swaps(machine: Machine, swaps: Sequence[Swap]) -> list[str]:
+def wrong_swaps(machine: Machine, swaps: Sequence[Swap], *, now: datetime) -> list[str]:
     """Say what a technician has to look at again before a swap can be written down."""
     reasons: list[str] = []
     for swap in swaps:
@@ -47,36 +49,19 @@ def wrong_swaps(machine: Machine, swaps: Sequence[Swap]) -> list[str]:
             reasons.append(f"{swap.part}: the {missing} serial is missing; both are needed")
         elif swap.old_serial == swap.new_serial:
             reasons.append(f"{swap.part}: old and new serial are the same, {swap.new_serial}")
-    for what, seen in (
-        ("part", [swap.part for swap in swaps]),
-        ("new serial", [swap.new_serial for swap in swaps if swap.new_serial]),
-        ("old serial", [swap.old_serial for swap in swaps if swap.old_serial]),
-    ):
-        twice = sorted({one for one in seen if seen.count(one) > 1})
-        reasons += [f"{what} {one} is named twice" for one in twice]
-    return reasons or _elsewhere(machine, swaps)
+    leaving = [swap.old_serial for swap in swaps if swap.old_serial]
+    twice = sorted({one for one in leaving if leaving.count(one) > 1})
+    reasons += [f"old serial {one} is named twice" for one in twice]
+    known = preview_swap(machine, swaps, now=now).reasons if swaps else ()
+    return list(dict.fromkeys([*reasons, *known]))
 
 
 def _unreadable(swap: Swap) -> list[str]:
-    reasons = []
-    for name, most in _LONGEST.items():
-        value = getattr(swap, name)
-        if len(value) > most:
-            reasons.append(f"{name} has {len(value)} characters, at most {most} are accepted")
-        elif not value.isprintable() or value != value.strip():
-            reasons.append(f"{name} {value!r} holds blanks at its ends or what cannot be seen")
-    return reasons if swap.kind else [*reasons, "a swapped part needs its kind, such as gpu"]
-
-
-def _elsewhere(machine: Machine, swaps: Sequence[Swap]) -> list[str]:
-    """Name the parts that are said to come in and sit somewhere else by the record."""
-    leaving = {swap.part for swap in swaps}
-    coming = [swap.new_serial for swap in swaps]
-    sitting = Component.objects.filter(serial__in=coming).select_related("machine")
+    values = {name: getattr(swap, name) for name in _READ}
     return [
-        f"serial {part.serial} sits in {part.machine.name} as {part_name(part.kind, part.slot)} now"
-        for part in sitting
-        if part.machine_id != machine.pk or part_name(part.kind, part.slot) not in leaving
+        f"{name} {value!r} holds blanks at its ends or what cannot be seen"
+        for name, value in values.items()
+        if not value.isprintable() or value != value.strip()
     ]
 
 

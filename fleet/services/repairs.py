@@ -14,21 +14,13 @@ from fleet import repairing
 from fleet.errors import RepairRefused, StaleRepair
 from fleet.identity import Swap
 from fleet.lifecycle import State, Trigger
-from fleet.models import (
-    Component,
-    Incident,
-    Machine,
-    PartSwap,
-    Repair,
-    RepairEvent,
-    RepairKind,
-    TicketLink,
-)
+from fleet.models import Incident, Machine, Repair, RepairEvent, RepairKind, TicketLink
 from fleet.repairing import Status, Step
 from fleet.services.evidence import StoredFile, attach_evidence
 from fleet.services.gates import open_gate
 from fleet.services.lifecycle import move_machine
 from fleet.services.repair_checks import swapped, wrong_end, wrong_order, wrong_swaps
+from fleet.services.swaps import swap_parts
 
 OPEN = (Status.ORDERED, Status.UNDER_WAY, Status.AT_SUPPLIER)
 #: A machine found in one of these without a repair is taken over as it stands.
@@ -188,7 +180,7 @@ def close_repair(
     repair, machine = _held(repair)
     is_found = outcome == Repair.Outcome.REPAIRED
     repairing.next_status(Status(repair.status), Step.CLOSE)
-    reasons = [*wrong_end(repair, swaps, outcome=outcome), *wrong_swaps(machine, swaps)]
+    reasons = [*wrong_end(repair, swaps, outcome=outcome), *wrong_swaps(machine, swaps, now=now)]
     if reasons:
         raise RepairRefused(reasons)
     is_away = repair.status == Status.AT_SUPPLIER
@@ -299,26 +291,3 @@ def _open_already(machine: Machine) -> list[str]:
 
 def _words(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def swap_parts(
-    machine: Machine, swaps: Sequence[Swap], *, repair: Repair, actor: str, now: datetime
-) -> None:
-    for swap in swaps:
-        part, _ = Component.objects.get_or_create(machine=machine, kind=swap.kind, slot=swap.slot)
-        PartSwap.objects.create(
-            machine=machine,
-            repair=repair,
-            kind=swap.kind,
-            slot=swap.slot,
-            old_serial=swap.old_serial,
-            new_serial=swap.new_serial,
-            old_model=part.model,
-            new_model=swap.new_model or part.model,
-            at=now,
-            actor=actor,
-            recorded_at=timezone.now(),
-        )
-        Component.objects.filter(pk=part.pk).update(
-            serial=swap.new_serial, model=swap.new_model or part.model
-        )

@@ -205,11 +205,12 @@ def test_a_swap_is_not_done_without_a_part():
     [
         (gpu(old=""), "gpu/3: the old serial is missing"),
         (gpu(new=""), "gpu/3: the new serial is missing"),
+        (gpu(old="G-OTHER"), "gpu/3 of .* is G-OLD by the inventory, not G-OTHER"),
         (gpu(new="G-OLD"), "gpu/3: old and new serial are the same, G-OLD"),
-        (gpu(new="G" * 101), "new_serial has 101 characters, at most 100"),
+        (gpu(new="G" * 101), "new_serial is 101 long; accepted: up to 100"),
         (gpu(new="G\u202e1"), "new_serial 'G\\\\u202e1' holds"),
         (gpu(new=" G1"), "holds blanks at its ends"),
-        (gpu(kind=""), "needs its kind"),
+        (gpu(kind=""), "a part has no kind"),
     ],
 )
 def test_a_serial_that_cannot_be_is_refused(swap, said: str):
@@ -225,7 +226,7 @@ def test_a_part_that_sits_in_another_machine_is_refused_with_where():
     make_broken("gpu-17")
     Component.objects.filter(machine__name="gpu-17").update(serial="G-NEW")
 
-    with pytest.raises(RepairRefused, match="serial G-NEW sits in gpu-17 as gpu/3 now"):
+    with pytest.raises(RepairRefused, match="G-NEW sits in gpu/3 of gpu-17"):
         closed(under_way())
 
 
@@ -240,7 +241,7 @@ def test_two_parts_of_a_machine_may_change_places():
 
 
 def test_one_part_cannot_come_into_two_slots():
-    with pytest.raises(RepairRefused, match="new serial G-NEW is named twice"):
+    with pytest.raises(RepairRefused, match="G-NEW cannot come into two slots"):
         closed(under_way(), swaps=[gpu(), gpu("G-5", "G-NEW", slot="5")])
 
 
