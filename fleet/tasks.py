@@ -86,7 +86,7 @@ def watch() -> None:
     """
     now = clock.now()
     services.refresh_owners()
-    if services.end_break_glasses(now=now):
+    if services.end_break_glasses(now=now) + services.resume_take_outs(now=now):
         hint(tell_scheduler)
     services.watch_deadlines(now=now)
 

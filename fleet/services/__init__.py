@@ -7,7 +7,13 @@ from fleet.services.capacity import keep_days
 from fleet.services.changes import record_change, relocate
 from fleet.services.charges import charge_repairs
 from fleet.services.clocks import adopt_wall, look_at_wall, record_jump
-from fleet.services.departures import is_ordered_out, take_out, take_out_by_rule, takes_out
+from fleet.services.departures import (
+    is_ordered_out,
+    resume_take_outs,
+    take_out,
+    take_out_by_rule,
+    takes_out,
+)
 from fleet.services.diagnoses import (
     diagnose_incident,
     link_change,
@@ -162,6 +168,7 @@ __all__ = [
     "relocate",
     "report_result",
     "reserve_partner",
+    "resume_take_outs",
     "retire_machine",
     "retry_gate",
     "return_partners",

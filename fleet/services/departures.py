@@ -115,6 +115,23 @@ def _lock(machine: Machine) -> None:
         setattr(machine, field, getattr(locked, field))
 
 
+def resume_take_outs(*, now: datetime) -> int:
+    """Carry on with orders whose machine is back in service, or out by another way.
+
+    Safe to repeat. Those that drain wait for the scheduler's word, which `tell_scheduler` asks for.
+    """
+    waiting = standing_orders().exclude(machine__state__in=(State.DRAINING, *_UNDER_WAY))
+    return sum(_resumed(order, now=now) for order in waiting)
+
+
+def _resumed(order: TakeOut, *, now: datetime) -> bool:
+    try:
+        carry_on(order, is_idle=False, now=now)
+    except StaleMachine:  # it moved on just now; the next round sees where it stands
+        return False
+    return True
+
+
 def standing_orders() -> QuerySet[TakeOut]:
     """Return the orders whose machines are not out yet, the oldest first."""
     return TakeOut.objects.filter(ended_at=None).select_related("machine").order_by("pk")

@@ -11,7 +11,7 @@ from fleet import lifecycle, ownership
 from fleet.errors import CordonStands, GateMissing, MachineBusy, RetryUsed, StaleMachine
 from fleet.faults import open_faults
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
-from fleet.models import Change, ChangedMachine, Cordon, Gate, Machine, StateChange
+from fleet.models import Change, ChangedMachine, Cordon, Gate, Machine, StateChange, TakeOut
 
 WATCH = timedelta(days=7)  # after a repair: a fault in it counts against the repair
 
@@ -232,8 +232,12 @@ def _lock(machine: Machine) -> None:
 
 
 def _refresh_may_take_work(machine: Machine) -> None:
-    """Set the flag from state and cordons; the caller holds the machine's row."""
+    """Set the flag from state and cordons; the caller holds the machine's row.
+
+    An order to take it out counts as a cordon: so none works between an update and its drain.
+    """
     standing = Cordon.objects.filter(machine=machine, lifted_at=None).count()
+    standing += TakeOut.objects.filter(machine=machine, ended_at=None).count()
     value = lifecycle.may_take_work(State(machine.state), standing_cordons=standing)
     Machine.objects.filter(pk=machine.pk).exclude(may_take_work=value).update(may_take_work=value)
     machine.may_take_work = value

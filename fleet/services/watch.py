@@ -44,7 +44,7 @@ def _clear_overdue(*, now: datetime) -> None:
     is_over = (
         Q(machine__deadline_at=None)
         | Q(machine__deadline_at__gte=now)
-        | Q(machine__entered_at__gt=F("raised_at"))
+        | Q(machine__entered_at__gte=F("raised_at"))
     )
     over = list(standing.filter(is_over).values_list("pk", flat=True)[:_MOST_PER_RUN])
     Notice.objects.filter(pk__in=over).update(cleared_at=now)
