@@ -10,8 +10,8 @@ from django.db.models import QuerySet
 from fleet import appendonly
 from fleet import services as fleet
 from rollouts import pipeline
-from rollouts.models import Evaluation, Membership, ScoreBlob, Wave
-from rollouts.replay import replay
+from rollouts.models import Decision, Evaluation, Membership, ScoreBlob, Wave
+from rollouts.replay import differences, rejudged, replay
 from rollouts.services.evidence.cycles import pack_scores, unpack_scores
 from rollouts.services.waves.course import start_wave
 from tests.factories import NOW, make_fault_report, make_observation_report
@@ -100,3 +100,102 @@ def test_the_command_names_the_look_that_does_not_replay():
 
     with pytest.raises(CommandError, match=r"look 1: faults:xid.\* is stored as no harm shown"):
         call_command("replay", evaluation.rollout.name)
+
+
+@pytest.mark.parametrize("bad_days", [0, 2])
+def test_a_look_judged_again_says_the_same_of_everything(bad_days: int):
+    evaluation = evaluated(bad_days=bad_days)
+
+    again = rejudged(evaluation)
+
+    assert again is not None
+    assert [(f.name, f.verdict, f.crossed, f.shown) for f in again.findings] == [
+        (one["name"], one["verdict"], one["crossed"], one["shown"]) for one in evaluation.guardrails
+    ]
+    assert again.recommendation.kind == evaluation.decision.kind
+    assert again.recommendation.code == evaluation.decision.reason_code
+    assert differences(evaluation) == []
+
+
+def stored(evaluation: Evaluation, **fields: object) -> Evaluation:
+    """The evaluation as somebody left it who got past the model and its triggers."""
+    with appendonly.maintenance():
+        QuerySet(Evaluation).filter(pk=evaluation.pk).update(**fields)
+    return Evaluation.objects.get(pk=evaluation.pk)
+
+
+def test_one_changed_byte_of_the_scores_is_found():
+    evaluation = evaluated(bad_days=0, looks=1)
+    content = bytearray(evaluation.scores.content)
+    content[len(content) // 2] ^= 1
+    with appendonly.maintenance():
+        QuerySet(ScoreBlob).filter(pk=evaluation.scores_id).update(content=bytes(content))
+
+    found = differences(Evaluation.objects.get(pk=evaluation.pk))
+
+    assert found == [f"{evaluation}: its scores are not those that were written"]
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [
+        ("inputs", ("told", "situation", "observed_hours")),
+        ("inputs", ("told", "guardrails", "faults:xid.*", "bound")),
+        ("inputs", ("seed",)),
+        ("guardrails", (0, "estimate")),
+        ("guardrails", (0, "reason")),
+    ],
+)
+def test_anything_changed_in_an_evaluation_is_found(field: str, path: tuple[str | int, ...]):
+    evaluation = evaluated(bad_days=0, looks=1)
+    content = getattr(evaluation, field)
+    place = content
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = 0.125
+
+    found = differences(stored(evaluation, **{field: content}))
+
+    assert f"{evaluation}: its content is not what was written" in found
+
+
+def test_a_forged_verdict_is_found_even_without_a_digest():
+    # As on a record of before digests, or where somebody computed the digest anew.
+    evaluation = evaluated(bad_days=2, looks=1)
+    claimed = [
+        {**one, "verdict": "not_worse", "shown": True, "crossed": False}
+        for one in evaluation.guardrails
+    ]
+
+    found = differences(stored(evaluation, guardrails=claimed, digest=""))
+
+    assert any("faults:xid.* is stored with verdict not_worse" in line for line in found)
+    assert any("faults:xid.* is stored with not worse shown True" in line for line in found)
+
+
+def test_a_decision_that_does_not_follow_is_found():
+    evaluation = evaluated(bad_days=2, looks=1)
+    with appendonly.maintenance():
+        QuerySet(Decision).filter(evaluation=evaluation).update(
+            kind="widen", reason_code="not_worse"
+        )
+
+    found = differences(Evaluation.objects.get(pk=evaluation.pk))
+
+    assert found == [
+        f"{evaluation}: the decision is stored as widen (not_worse), recomputed as halt (harmful)"
+    ]
+
+
+def test_looks_of_before_proofs_were_kept_replay_what_they_hold_and_say_so(
+    capsys: pytest.CaptureFixture[str],
+):
+    evaluation = evaluated(bad_days=2, looks=1)
+    inputs = {key: value for key, value in evaluation.inputs.items() if key != "told"}
+    old = stored(evaluation, inputs=inputs, digest="")
+
+    call_command("replay", evaluation.rollout.name)
+
+    assert rejudged(old) is None
+    assert replay(old)["faults:xid.*"]
+    assert "1 of them were recorded before proofs and installs were kept" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from fleet import services as fleet_services
 from fleet.models import Machine
 from rollouts import selectors, services
 from rollouts.models import Rollout
-from rollouts.replay import replay
+from rollouts.replay import differences, rejudged, replay
 from tests.factories import (
     NOW,
     make_fault_report,
@@ -35,6 +35,9 @@ GUARDRAILS = [
     {"metric": "faults", "required": False},
     {"metric": "throughput", "required": False},
     {"metric": "recovery_time", "required": False},
+    {"metric": "severe_path", "required": False},
+    {"metric": "telemetry", "required": False},
+    {"metric": "novel_signatures"},
 ]
 
 
@@ -99,10 +102,14 @@ def test_replaying_asks_nothing_of_scipy(
     rollout = halted(fake_fleet, driver)
     evaluations = list(rollout.evaluations.order_by("pk"))
     said = [replay(one) for one in evaluations]
+    whole = [rejudged(one) for one in evaluations]
     take_scipy_away(monkeypatch)
 
     again = [replay(one) for one in evaluations]
 
+    assert [rejudged(one) for one in evaluations] == whole
+    assert [one is not None for one in whole] == [one.kind == "look" for one in evaluations]
+    assert [line for one in evaluations for line in differences(one)] == []
     assert {one.kind for one in evaluations} == {"look", "surveillance", "draw_check"}
     assert again == said
     assert any(crossed for one in said for crossed in one.values())
