@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from fleet.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
 from fleet.lifecycle import Role
@@ -121,20 +121,14 @@ def _own_hands(gate: Gate, user: User) -> str:
         name = user.get_username().casefold()
         if repair.technician_id == user.pk or repair.technician_name.casefold() == name:
             return f"{user} did the repair; somebody else reviews it"
-    own = CheckResult.objects.filter(by_hand(), gate_check__gate=gate, user=user)
-    if own.exists():
-        return f"{user} ran checks of this gate by hand; somebody else reviews it"
+    if CheckResult.objects.filter(gate_check__gate=gate, user=user).exists():
+        return f"{user} reported checks of this gate; somebody else reviews it"
     return ""
-
-
-def by_hand() -> Q:
-    """Match the results that a person reported: an automation's carry a key of its own."""
-    return Q(source_key="", user__isnull=False)
 
 
 def _not_reliability(user: User) -> str:
     """Ask for the role where a team has taken it; where none has, the permission has to do."""
-    teams = Team.objects.filter(Q(places__role=Role.RELIABILITY.value))
+    teams = Team.objects.filter(places__role=Role.RELIABILITY.value)
     if not teams.exists() or teams.filter(members=user).exists():
         return ""
     return f"{user} belongs to no team that owns reliability"

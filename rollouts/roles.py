@@ -49,6 +49,7 @@ NEEDED: Mapping[Order.Kind, str] = {
     Order.Kind.ACKNOWLEDGE: OPERATE,
 }
 
+_RUN = ("fleet.work_repair", "fleet.run_gate")
 _REPORT = (
     "fleet.add_fault",
     "fleet.add_observation",
@@ -67,12 +68,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "fleet.add_firmwarebundle",
         "fleet.add_firmwareimage",
         "fleet.delete_machine",  # which retires it
+        *_RUN,
+        "fleet.break_glass",
     ),
+    "technician": _RUN,
+    "reviewer": ("fleet.review_gate",),
     "approver": (
         APPROVE,
         OVERRIDE,
         "fleet.change_firmwarebundle",
         "fleet.add_desiredbundle",
+        "fleet.add_gateplan",
     ),
 }
 

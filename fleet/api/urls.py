@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from fleet.api import firmware, views
+from fleet.api import firmware, gates, repairs, tickets, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("machines", views.MachineViewSet, basename="machine")
@@ -11,6 +11,11 @@ router.register("platforms", views.PlatformViewSet, basename="platform")
 router.register("images", views.ImageViewSet, basename="image")
 router.register("bundles", views.BundleViewSet, basename="bundle")
 router.register("firmware/desired", firmware.DesiredBundleViewSet, basename="desired")
+router.register("repairs", repairs.RepairViewSet, basename="repair")
+router.register("evidence", repairs.EvidenceViewSet, basename="evidence")
+router.register("gates", gates.GateViewSet, basename="gate")
+router.register("gate-checks", gates.GateCheckViewSet, basename="gate-check")
+router.register("gate-plans", gates.GatePlanViewSet, basename="gate-plan")
 router.register("tokens", views.TokenViewSet, basename="token")
 
 urlpatterns = [
@@ -19,6 +24,7 @@ urlpatterns = [
     path("firmware/staged", firmware.StagedView.as_view(), name="firmware-staged"),
     path("firmware/rollouts", firmware.PastRolloutView.as_view(), name="firmware-rollouts"),
     path("firmware/reversals", firmware.ReversalView.as_view(), name="firmware-reversals"),
+    path("tickets/<str:system>", tickets.TicketView.as_view(), name="tickets"),
     path("telemetry/faults", views.FaultBatchView.as_view(), name="telemetry-faults"),
     path("telemetry/counters", views.CounterBatchView.as_view(), name="telemetry-counters"),
     path(

@@ -314,7 +314,7 @@ def test_whoever_ran_a_check_by_hand_does_not_review_it():
     ann, bob = make_user(), make_user()
     machine, gate, end = awaiting_review(user=ann)
 
-    with pytest.raises(SameHands, match="ran checks of this gate by hand"):
+    with pytest.raises(SameHands, match="reported checks of this gate"):
         services.review_gate(gate, is_accepted=True, user=ann, reason="fine", now=end)
     services.review_gate(gate, is_accepted=True, user=bob, reason="fine", now=end)
 
