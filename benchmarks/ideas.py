@@ -317,25 +317,36 @@ MARGINS = (
 # --- the run -------------------------------------------------------------------------------
 
 
-def halted(wave: Wave, *, replication: int, resamples: int) -> dict[str, int | None]:
-    """When every idea halts a wave."""
+def halted(
+    wave: Wave, *, replication: int, resamples: int, chosen: Sequence[str] = ()
+) -> dict[str, int | None]:
+    """When every idea halts a wave, or every score whose name holds one of the texts."""
     seed = int(generator(wave.cell, replication, purpose="labels").integers(1, 2**31))
     policy = policy_for(wave.cell, resamples=resamples, seed=seed)
     labels, seen = judge.labels_for(wave.samples, policy), Seen.of(wave)
     found: dict[str, int | None] = {}
     for name, score in SCORES.items():
+        if chosen and not any(text in name for text in chosen):
+            continue
         sums = centred_sums(score(seen), seen, labels)
         found[name] = halt_hour(sums)
-        if name == ADOPTED:
+        if name == ADOPTED and not chosen:
             for words, power in SPENDING.items():
                 found[f"adopted score, spent as {words}"] = halt_hour(sums, power=power)
-    return found | combined(wave, seen, labels, seed=seed)
+    return found if chosen else found | combined(wave, seen, labels, seed=seed)
 
 
-def halts(cell: Cell, first: int, last: int, resamples: int) -> list[dict[str, int | None]]:
+def halts(
+    cell: Cell, first: int, last: int, resamples: int, chosen: Sequence[str] = ()
+) -> list[dict[str, int | None]]:
     """Every idea on replications `first` to `last` - 1 of a cell."""
     return [
-        halted(draw_wave(cell, replication), replication=replication, resamples=resamples)
+        halted(
+            draw_wave(cell, replication),
+            replication=replication,
+            resamples=resamples,
+            chosen=chosen,
+        )
         for replication in range(first, last)
     ]
 
@@ -353,6 +364,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replications", type=int, default=400)
     parser.add_argument("--resamples", type=int, default=999)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", help="cells whose name contains this text")
+    parser.add_argument("--scores", nargs="*", default=[], help="scores named by these texts")
     parser.add_argument("--margin", action="store_true", help="false non-inferiority instead")
     parser.add_argument("--null", action="store_true", help="harmless firmware: the level")
     parser.add_argument("--output", type=Path, help="where the JSON goes")
@@ -374,7 +387,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         for cell in CELLS:
             chosen = cell.with_(ratio=1.0) if options.null else cell
-            jobs = [pool.submit(halts, chosen, *span, options.resamples) for span in spans]
+            if options.only not in chosen.name:
+                continue
+            jobs = [
+                pool.submit(halts, chosen, *span, options.resamples, options.scores)
+                for span in spans
+            ]
             waves = [wave for job in jobs for wave in job.result()]
             joined = {name: [wave[name] for wave in waves] for name in waves[0]}
             print(f"\n{chosen.name}\n{'':<46}{'halt %':>12}{'hours':>8}")
