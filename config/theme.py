@@ -87,6 +87,14 @@ UNFOLD: dict[str, Any] = {
                 ],
             },
             {
+                "title": _("Machines come back"),
+                "items": [
+                    link(_("Incidents"), "crisis_alert", "fleet:incidents", "fleet.view_incident"),
+                    link(_("Repairs"), "build", "fleet:repairs", "fleet.view_repair"),
+                    link(_("Gates"), "door_front", "fleet:gates", "fleet.view_gate"),
+                ],
+            },
+            {
                 "title": _("Fleet"),
                 "items": [
                     link(
