@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from celery import current_app
+from celery.utils.nodenames import worker_direct
 from django.test import Client
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -127,7 +128,8 @@ def test_of_two_workers_without_a_beat_only_the_one_that_takes_nothing_ends():
         worker_process.separate_process(current_app, name="stuck@localhost") as stuck,
         worker_process.separate_process(current_app, name="well@localhost") as well,
     ):
-        for queue in (current_app.conf.task_default_queue, "stuck@localhost.dq"):
+        own = worker_direct("stuck@localhost").name
+        for queue in (current_app.conf.task_default_queue, own):
             current_app.control.cancel_consumer(queue, destination=["stuck@localhost"])
 
         assert stuck.wait(240) == 0
