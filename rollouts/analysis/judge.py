@@ -23,7 +23,7 @@ from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
 from rollouts.analysis.guardrails.installs import install_codes, install_stop
 from rollouts.analysis.guardrails.interruptions import RecoveryTrack
-from rollouts.analysis.guardrails.per_unit import Sightings, sightings
+from rollouts.analysis.guardrails.per_unit import NO_SIGHTING, Sightings, sightings
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
 from rollouts.analysis.labels import Design, Labels
@@ -733,7 +733,7 @@ def _sightings(run: Run, index: int) -> Sightings:
     """New signatures count where the policy asks for them."""
     if any(g.metric is Metric.NOVEL_SIGNATURES for g in run.policy.guardrails):
         return sightings(run, index)
-    return Sightings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), ())
+    return NO_SIGHTING
 
 
 def most_bricks(policy: Policy, plan: WavePlan) -> int:

@@ -156,13 +156,14 @@ class Sightings(NamedTuple):
         return tuple(sorted({self.names[code] for code in codes} - acknowledged))
 
 
+NO_SIGHTING = Sightings(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), ())
+
+
 def sightings(run: Run, index: int) -> Sightings:
     """The signatures never seen before, by the look; it knows no arms."""
-    faults = run.samples.faults
-    if faults is None:
-        empty = np.empty(0, dtype=np.int64)
-        return Sightings(empty, empty, ())
-    rows = novel_rows(run, index)
+    faults, rows = run.samples.faults, novel_rows(run, index)
+    if faults is None or not rows.any():
+        return NO_SIGHTING
     pairs = np.stack([run.samples.machines.unit[faults.machine[rows]], faults.signature[rows]])
     unit, code = np.unique(pairs, axis=1)
     kinds, place = np.unique(code, return_inverse=True)
