@@ -8,7 +8,7 @@ depends on a later one.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
@@ -655,7 +655,7 @@ def _told(
     if run.plan.is_recorded:
         return {}
     return {
-        "look": asdict(run.looks[index]),
+        "look": dict(vars(run.looks[index])),
         "plan": run.plan.to_dict(),
         "situation": {
             "observed_hours": situation.observed_hours,

@@ -3,7 +3,7 @@
 import base64
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class WavePlan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe; `from_dict` is its inverse."""
-        return {**asdict(self), "acknowledged": sorted(self.acknowledged)}
+        return {**vars(self), "acknowledged": sorted(self.acknowledged)}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "WavePlan":
