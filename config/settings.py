@@ -339,6 +339,8 @@ FILE_UPLOAD_HANDLERS = [
 
 TICKET_SYSTEMS = tickets.systems(environment.items("TICKET_SYSTEMS"))
 TICKET_SECRETS = tickets.keys(environment.items("TICKET_SECRETS"), names=TICKET_SYSTEMS)
+if TICKET_SYSTEMS:
+    tick("fleet.tasks.tell_tickets", seconds=2 * SWEEP_SECONDS)
 WEBHOOK_HOSTS = environment.items("WEBHOOK_HOSTS")
 WEBHOOK_PORTS = tickets.ports(environment.items("WEBHOOK_PORTS", default=("443",)))
 WEBHOOK_NETWORKS = tickets.networks(environment.items("WEBHOOK_NETWORKS"))

@@ -92,6 +92,8 @@ UNFOLD: dict[str, Any] = {
                     link(_("Incidents"), "crisis_alert", "fleet:incidents", "fleet.view_incident"),
                     link(_("Repairs"), "build", "fleet:repairs", "fleet.view_repair"),
                     link(_("Gates"), "door_front", "fleet:gates", "fleet.view_gate"),
+                    link(_("Cordons"), "block", "fleet:cordons", "fleet.view_cordon"),
+                    link(_("Notices"), "notifications", "fleet:notices", "fleet.view_notice"),
                 ],
             },
             {

@@ -26,7 +26,14 @@ from fleet.errors import AddressRefused, MessageConflict, TicketRefused
 from fleet.identity import Swap
 from fleet.messages import signed_headers
 from fleet.models import Repair, RepairEvent, TicketLink, TicketReceipt
-from fleet.repairing import TICKET_STATES, TICKET_STEPS, Status, Step, ticket_states_from
+from fleet.repairing import (
+    TICKET_STATES,
+    TICKET_STEPS,
+    Status,
+    Step,
+    steps_from,
+    ticket_states_from,
+)
 from fleet.services import repairs
 from fleet.services.repairs import By
 
@@ -307,8 +314,15 @@ def _carry_out(repair: Repair, said: Said, *, system: str, now: datetime) -> boo
     step = TICKET_STEPS[said.state]
     if step is None:
         return _assign(repair, said, by=by, now=now)
-    if TICKET_STATES[Status(repair.status)] == said.state and not _says_more(repair, said):
+    status = Status(repair.status)
+    if TICKET_STATES[status] == said.state and not _says_more(repair, said):
         return False
+    if step not in steps_from(status):
+        accepted = ", ".join(ticket_states_from(status)) or "nothing, it is over"
+        raise TicketRefused(
+            f"repair {repair.pk} is {status}, so {said.state} is not possible; "
+            f"accepted now: {accepted}"
+        )
     if step is Step.START:
         repairs.start_repair(repair, by=by, now=now, note=said.note)
     elif step is Step.SEND_AWAY:
