@@ -57,7 +57,11 @@ CHUNK = 20
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a score may know: label-blind counts per unit (rows) and look (columns)."""
+    """What a score may know: label-blind counts per unit (rows) and look (columns).
+
+    `harmless` and `ratio` are the truth, for a bound alone: the faults that harmless firmware
+    would be expected to have, and what the firmware multiplies them with.
+    """
 
     counted: Events
     units: int
@@ -65,6 +69,8 @@ class Seen:
     days: Floats
     past: Floats
     strata: Strata
+    harmless: Floats
+    ratio: float
 
     @classmethod
     def of(cls, wave: Wave) -> "Seen":
@@ -78,6 +84,8 @@ class Seen:
             days=exposure_at(samples, as_of).days,
             past=samples.units.covariates[Metric.FAULTS],
             strata=Strata.of(samples.units.stratum),
+            harmless=np.cumsum(wave.expected, axis=1),
+            ratio=wave.cell.ratio,
         )
 
     def count(self, events: Events | None = None) -> Floats:
@@ -145,7 +153,13 @@ def below_rank(values: Floats, seen: Seen, *, share: float = 0.975) -> Floats:
     return less_rate(np.log1p(np.minimum(values, np.maximum(limit, 1))), seen)
 
 
+def likelihood(seen: Seen) -> Floats:
+    """Log likelihood ratio of each unit by the truth: no score finds more at one look."""
+    return np.asarray(seen.count() * math.log(seen.ratio) - (seen.ratio - 1) * seen.harmless)
+
+
 SCORES: Mapping[str, Score] = {
+    "likelihood ratio, the truth known (a bound)": likelihood,
     "days with an episode (the prototype's)": lambda s: less_rate(s.days_hit(), s),
     "log(1 + spells of 4 h), few  [adopted, no past]": lambda s: few(s.cells(4), s),
     "the same of spells of 8 h": lambda s: few(s.cells(8), s),
@@ -362,6 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of every idea in every cell."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ideas", description=__doc__)
     parser.add_argument("--replications", type=int, default=400)
+    parser.add_argument("--first", type=int, default=0, help="number of the first replication")
     parser.add_argument("--resamples", type=int, default=999)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="cells whose name contains this text")
@@ -371,8 +386,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
     stored = {}
-    ends = range(0, options.replications, CHUNK)
-    spans = [(first, min(first + CHUNK, options.replications)) for first in ends]
+    end = options.first + options.replications
+    spans = [(n, min(n + CHUNK, end)) for n in range(options.first, end, CHUNK)]
     with ProcessPoolExecutor(
         options.processes, initializer=threadpool_limits, initargs=(1,)
     ) as pool:
