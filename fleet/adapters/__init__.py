@@ -272,6 +272,10 @@ class OpenArms(Protocol):
         """Return the machine's places in open rollouts, the newest rollout first."""
         ...
 
+    def at(self, machine: int, time: datetime) -> Sequence[Arm]:
+        """Return the machine's places in the rollouts that were open at a time, newest first."""
+        ...
+
     def canaries(self) -> Any:
         """Return a query for the keys of the machines that open rollouts have treated."""
         ...

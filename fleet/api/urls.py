@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from fleet.api import firmware, gates, repairs, tickets, views
+from fleet.api import firmware, gates, incidents, repairs, tickets, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("machines", views.MachineViewSet, basename="machine")
@@ -16,6 +16,7 @@ router.register("evidence", repairs.EvidenceViewSet, basename="evidence")
 router.register("gates", gates.GateViewSet, basename="gate")
 router.register("gate-checks", gates.GateCheckViewSet, basename="gate-check")
 router.register("gate-plans", gates.GatePlanViewSet, basename="gate-plan")
+router.register("incidents", incidents.IncidentViewSet, basename="incident")
 router.register("tokens", views.TokenViewSet, basename="token")
 
 urlpatterns = [

@@ -84,6 +84,7 @@ from fleet.services.scheduler import keep_drained, tell_scheduler
 from fleet.services.summaries import summarise
 from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
+from fleet.services.triage import diagnose_and_order
 from fleet.services.tickets import take_ticket, tell_tickets
 from fleet.services.watch import watch_bypasses, watch_deadlines
 
@@ -121,6 +122,7 @@ __all__ = [
     "cordon",
     "create_bundle",
     "create_image",
+    "diagnose_and_order",
     "diagnose_incident",
     "due_for_reading",
     "end_break_glasses",
