@@ -49,7 +49,7 @@ NEEDED: Mapping[Order.Kind, str] = {
     Order.Kind.ACKNOWLEDGE: OPERATE,
 }
 
-_RUN = ("fleet.work_repair", "fleet.run_gate")
+_RUN = ("fleet.work_repair", "fleet.run_gate", "fleet.add_cordon")
 _REPORT = (
     "fleet.add_fault",
     "fleet.add_observation",

@@ -28,7 +28,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from fleet import clock
 from fleet.hints import hint
-from fleet.models import Machine
+from fleet.models import Machine, Notice
+from fleet.services.watch import OVERDUE
 from rollouts import aftermath, charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.changes import changed_since
@@ -121,7 +122,10 @@ def page(request: HttpRequest, template: str, context: Mapping[str, Any]) -> Htt
 @operators_page
 def home(request: HttpRequest) -> HttpResponse:
     """What moves, what waits for me, what is stuck."""
-    overdue = Machine.objects.filter(deadline_at__lt=clock.now()).select_related("platform")
+    overdue = Machine.objects.filter(deadline_at__lt=clock.now())
+    overdue = overdue.select_related("platform", "owner_team", "held_by")
+    # What is overdue stands in a list of its own below.
+    notices = Notice.objects.filter(cleared_at=None).exclude(kind=OVERDUE)
     moving = Rollout.objects.filter(status__in=MOVING)
     halted = Rollout.objects.filter(status=Status.HALTED)
     ended = Rollout.objects.filter(finished_at__isnull=False)
@@ -134,6 +138,8 @@ def home(request: HttpRequest) -> HttpResponse:
         "halted_count": halted.count(),
         "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
         "overdue_count": overdue.count(),
+        "notices": notices.select_related("machine")[:MOST_ON_HOME],
+        "notice_count": notices.count(),
         "ended": ended.select_related("bundle").order_by("-finished_at")[:MOST_ENDED],
         "reminders": selectors.standing_reminders(limit=MOST_ON_HOME),
         "now": clock.now(),

@@ -18,7 +18,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from fleet import clock, services
-from fleet.admin import recovery  # noqa: F401 - registers its models
+from fleet.admin import lifecycle, recovery  # noqa: F401 - they register their models
 from fleet.admin.base import ConfigAdmin, RecordAdmin, RecordInline
 from fleet.errors import BundleFrozen, FleetError
 from fleet.models import (

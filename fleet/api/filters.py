@@ -5,7 +5,7 @@ from typing import ClassVar
 import django_filters
 from django.db.models import QuerySet
 
-from fleet import selectors
+from fleet import selectors, services
 from fleet.models import BundleStatus, FirmwareBundle, FirmwareImage, Machine, Platform
 
 
@@ -21,6 +21,13 @@ class MachineFilter(django_filters.FilterSet):
     may_take_work = django_filters.TypedChoiceFilter(
         choices=[("true", "true"), ("false", "false")], coerce=lambda text: text == "true"
     )
+    owner_team = django_filters.CharFilter(field_name="owner_team__name", help_text="its name")
+    held_by = django_filters.CharFilter(field_name="held_by__username", help_text="user name")
+    mine = django_filters.ChoiceFilter(
+        choices=[("true", "true")],
+        method="by_mine",
+        help_text="what you have in hand, or what waits for one of your teams",
+    )
     selector = django_filters.CharFilter(
         method="by_selector", help_text="for example platform=dgx-h100,rack in (r1,r2),env!=lab"
     )
@@ -32,10 +39,14 @@ class MachineFilter(django_filters.FilterSet):
             "platform",
             "state",
             "may_take_work",
+            "owner_role",
             *Machine.PLACES,
             "job",
             "workload",
         ]
+
+    def by_mine(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
+        return queryset.filter(pk__in=services.mine(self.request.user).values("pk"))
 
     def by_selector(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
         return queryset.filter(pk__in=selectors.machines_matching(value).values("pk"))

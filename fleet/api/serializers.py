@@ -27,6 +27,8 @@ class MachineSerializer(StrictModelSerializer):
 
     platform = serializers.SlugRelatedField("name", read_only=True)
     team = serializers.SlugRelatedField("name", read_only=True)
+    owner_team = serializers.SlugRelatedField("name", read_only=True)
+    held_by = serializers.SlugRelatedField("username", read_only=True)
 
     class Meta:
         model = Machine

@@ -3,7 +3,17 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from fleet.api import firmware, gates, incidents, repairs, tickets, views
+from fleet.api import (
+    capacity,
+    firmware,
+    gates,
+    identity,
+    incidents,
+    lifecycle,
+    repairs,
+    tickets,
+    views,
+)
 
 router = SimpleRouter(trailing_slash=False)
 router.register("machines", views.MachineViewSet, basename="machine")
@@ -17,6 +27,9 @@ router.register("gates", gates.GateViewSet, basename="gate")
 router.register("gate-checks", gates.GateCheckViewSet, basename="gate-check")
 router.register("gate-plans", gates.GatePlanViewSet, basename="gate-plan")
 router.register("incidents", incidents.IncidentViewSet, basename="incident")
+router.register("cordons", lifecycle.CordonViewSet, basename="cordon")
+router.register("notices", lifecycle.NoticeViewSet, basename="notice")
+router.register("break-glass", lifecycle.BreakGlassViewSet, basename="break-glass")
 router.register("tokens", views.TokenViewSet, basename="token")
 
 urlpatterns = [
@@ -34,4 +47,20 @@ urlpatterns = [
         name="telemetry-observations",
     ),
     path("telemetry/recoveries", views.RecoveryBatchView.as_view(), name="telemetry-recoveries"),
+    path("capacity", capacity.CapacityView.as_view(), name="capacity"),
+    path("capacity/history", capacity.CapacityHistoryView.as_view(), name="capacity-history"),
+    path("queues", capacity.QueuesView.as_view(), name="queues"),
+    path("queues/trend", capacity.TrendView.as_view(), name="queues-trend"),
+    path("claims", identity.ClaimantsView.as_view(), name="claimants"),
+    path("claims/conflicts", identity.ConflictsView.as_view(), name="claim-conflicts"),
+    path("machines/<str:name>/claims", identity.ClaimsView.as_view(), name="machine-claims"),
+    path("machines/<str:name>/intended", identity.IntendedView.as_view(), name="machine-intended"),
+    path("machines/<str:name>/stays", capacity.StaysView.as_view(), name="machine-stays"),
+    path("machines/<str:name>/swaps", identity.SwapsView.as_view(), name="machine-swaps"),
+    path(
+        "machines/<str:name>/swaps/preview",
+        identity.SwapPreviewView.as_view(),
+        name="machine-swaps-preview",
+    ),
+    path("parts/<path:serial>", identity.PartView.as_view(), name="part"),
 ]

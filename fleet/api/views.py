@@ -21,6 +21,7 @@ from fleet import clock, selectors, services, tasks
 from fleet.adapters import Report
 from fleet.api import filters
 from fleet.api.base import StrictViewSet, needs, person
+from fleet.api.lifecycle import LifecycleActions
 from fleet.api.serializers import (
     BatchResultSerializer,
     BatchSerializer,
@@ -58,10 +59,10 @@ AS_OF = OpenApiParameter(
 STAGE = OpenApiParameter("stage", enum=FirmwareRecord.Stage.values, default="active")
 
 
-class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSet):
+class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, LifecycleActions):
     """Machines, by name; their state moves only through the product's own steps."""
 
-    queryset = Machine.objects.select_related("platform", "team")
+    queryset = Machine.objects.select_related("platform", "team", "owner_team", "held_by")
     serializer_class = MachineSerializer
     filterset_class = filters.MachineFilter
     lookup_field = "name"

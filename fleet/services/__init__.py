@@ -65,7 +65,7 @@ from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine, retire_machine
 from fleet.services.notices import clear_notice, raise_notice
-from fleet.services.owners import hand_over, refresh_owners, take
+from fleet.services.owners import hand_over, mine, refresh_owners, take
 from fleet.services.recordings import RecordingResult, import_outages
 from fleet.services.repair_checks import ORDERABLE
 from fleet.services.repairs import OPEN as OPEN_REPAIR
@@ -84,8 +84,8 @@ from fleet.services.scheduler import keep_drained, tell_scheduler
 from fleet.services.summaries import summarise
 from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
-from fleet.services.triage import diagnose_and_order
 from fleet.services.tickets import take_ticket, tell_tickets
+from fleet.services.triage import diagnose_and_order
 from fleet.services.watch import watch_bypasses, watch_deadlines
 
 __all__ = [
@@ -143,6 +143,7 @@ __all__ = [
     "link_change",
     "look_at_wall",
     "mark_asked",
+    "mine",
     "move_machine",
     "name_cause",
     "note_incident",

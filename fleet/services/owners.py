@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from fleet import ownership
@@ -13,7 +14,7 @@ from fleet.models import HandOver, Machine, Team
 from fleet.services.lifecycle import move_machine
 
 #: Nobody works on a machine in these: there is nothing to take in hand.
-_NOBODYS = (State.IN_SERVICE, State.RETIRED)
+NOBODYS = (State.IN_SERVICE, State.RETIRED)
 
 
 @transaction.atomic
@@ -30,7 +31,7 @@ def take(machine: Machine, *, user: User, now: datetime, word: str = "") -> Mach
     _lock(machine)
     if machine.held_by_id == user.pk:
         return machine
-    if machine.state in _NOBODYS:
+    if machine.state in NOBODYS:
         raise HandOverRefused(f"{machine} is {machine.state}: there is nothing to take in hand")
     if machine.held_by_id is not None:
         raise MachineHeld(
@@ -67,7 +68,7 @@ def hand_over(
         If the person who is to have it does not belong to the team whose it then is.
     """
     _lock(machine)
-    if machine.state in _NOBODYS:
+    if machine.state in NOBODYS:
         raise HandOverRefused(f"{machine} is {machine.state}: there is nothing to hand over")
     if machine.held_by_id != user.pk:
         _check_team(machine, user)
@@ -78,6 +79,12 @@ def hand_over(
         raise HandOverRefused(f"{person} is not a member of {new_team}, whose {machine} then is")
     _hand(machine, team=new_team, person=person, by=user, word=word, now=now)
     return machine
+
+
+def mine(user: User) -> QuerySet[Machine]:
+    """Return the machines that a person has in hand, or that wait for one of their teams."""
+    own = Q(held_by=user) | Q(held_by=None, owner_team__members=user)
+    return Machine.objects.filter(own).distinct()
 
 
 def belongs(person: User, team: Team | None) -> bool:
@@ -141,7 +148,7 @@ def refresh_owners(*, of_all: bool = False) -> int:
     another team stays there until its owner role changes, and one in hand until it is laid down.
     """
     find = ownership.team_finder()
-    owned = Machine.objects.exclude(state__in=[State.RETIRED] if of_all else _NOBODYS)
+    owned = Machine.objects.exclude(state__in=[State.RETIRED] if of_all else NOBODYS)
     free = owned.filter(is_handed_over=False, held_by=None)
     changed = 0
     for role, site, pool in owned.order_by().values_list("owner_role", "site", "pool").distinct():

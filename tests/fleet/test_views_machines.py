@@ -1,0 +1,189 @@
+"""A machine's page shows where it stands and takes the orders that are possible there."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+
+from fleet import clock, services
+from fleet.lifecycle import State, Trigger
+from fleet.models import Cordon, Machine, Team
+from tests.factories import NOW, make_machine, make_passed_gate, make_user
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def now():
+    clock.set_mode("stepped", at=NOW)
+
+
+def logged_in(*groups: str, name: str = "") -> Client:
+    user = make_user(name, is_staff=True)
+    user.groups.set(Group.objects.filter(name__in=groups))
+    client = Client()
+    client.force_login(user)
+    client.user = user
+    return client
+
+
+def waiting(name: str = "m1", **fields) -> Machine:
+    machine = make_machine(name, **fields)
+    services.move_machine(machine, Trigger.TAKE_OUT, actor="test", now=NOW, reason="smoke")
+    return machine
+
+
+def text(client: Client, machine: Machine) -> str:
+    response = client.get(f"/machines/{machine.name}/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_the_page_says_state_owner_next_step_deadline_and_how_it_came_here():
+    machine = waiting()
+    Machine.objects.filter(pk=machine.pk).update(owner_team=Team.objects.create(name="night shift"))
+
+    shown = text(logged_in("viewer"), machine)
+
+    for said in ("awaiting_diagnosis", "night shift", "assign a diagnosis", "13:00", "smoke"):
+        assert said in shown
+    assert "Take it" not in shown
+    assert "takes no work" in shown
+
+
+def test_one_click_takes_a_machine_and_begins_its_diagnosis():
+    machine, client = waiting(), logged_in("technician")
+    assert "Take it and begin the diagnosis" in text(client, machine)
+
+    response = client.post(f"/machines/{machine.name}/take")
+
+    stored = Machine.objects.get(pk=machine.pk)
+    assert response.status_code == 302
+    assert (stored.state, stored.held_by) == (State.DIAGNOSING, client.user)
+
+
+def test_a_hand_over_is_one_form_with_a_word():
+    machine, client, bob = waiting(), logged_in("technician"), make_user("bob")
+    client.post(f"/machines/{machine.name}/take")
+
+    client.post(f"/machines/{machine.name}/hand-over", {"person": "bob", "word": "slot 3"})
+
+    assert Machine.objects.get(pk=machine.pk).held_by == bob
+    assert "slot 3" in text(client, machine)
+
+
+def test_a_form_that_is_wrong_comes_back_with_its_reason():
+    machine = make_machine()
+
+    response = logged_in("technician").post(f"/machines/{machine.name}/take-out", {"reason": ""})
+
+    assert response.status_code == 400
+    assert "This field is required" in response.content.decode()
+    assert Machine.objects.get(pk=machine.pk).state == State.IN_SERVICE
+
+
+def test_an_order_that_is_refused_is_told_in_words():
+    machine = waiting()
+
+    response = logged_in("technician").post(
+        f"/machines/{machine.name}/take-out", {"reason": "again"}
+    )
+
+    assert response.status_code == 409
+    assert "out of work already" in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("order", "fields"),
+    [
+        ("take", {}),
+        ("hand-over", {}),
+        ("take-out", {"reason": "x"}),
+        ("cordon", {"reason": "x"}),
+        ("break-glass", {"reason": "x", "hours": 1}),
+    ],
+)
+def test_no_order_is_given_without_its_permission(order, fields):
+    machine = waiting()
+
+    response = logged_in("viewer").post(f"/machines/{machine.name}/{order}", fields)
+
+    assert response.status_code == 403
+
+
+def test_each_owner_lifts_only_their_own_cordon():
+    machine, ann, bob = make_machine(), logged_in("operator"), logged_in("operator")
+    ann.post(f"/machines/{machine.name}/cordon", {"reason": "waiting for vendor"})
+    cordon = Cordon.objects.get()
+    lift = f"/machines/{machine.name}/cordons/{cordon.pk}/lift"
+    assert lift in text(ann, machine)
+    assert lift not in text(bob, machine)
+
+    assert bob.post(lift).status_code == 409
+    assert ann.post(lift).status_code == 302
+
+    assert Machine.objects.get(pk=machine.pk).may_take_work
+
+
+def test_cordons_are_listed_by_owner_and_reason():
+    one, other = make_machine(), make_machine()
+    services.cordon(one, owner="ann", reason="waiting for vendor", now=NOW)
+    services.cordon(other, owner="bob", reason="noise", now=NOW)
+
+    shown = logged_in("viewer").get("/cordons/?owner=ann&reason=vendor").content.decode()
+
+    assert one.name in shown
+    assert other.name not in shown
+
+
+def test_a_broken_glass_is_a_banner_on_the_page_and_on_the_home_page():
+    machine, client = waiting(), logged_in("operator", name="ann")
+
+    client.post(f"/machines/{machine.name}/break-glass", {"reason": "launch", "hours": 6})
+
+    assert "It works without its gate until 2026-03-02 18:00 UTC." in text(client, machine)
+    home = client.get("/").content.decode()
+    assert "works without its gate until 2026-03-02 18:00 UTC, by order of ann: launch" in home
+
+
+def test_a_reviewer_sees_the_form_once_it_is_over_and_who_broke_it_does_not():
+    machine, ann = waiting(), logged_in("operator", "reviewer")
+    services.break_glass(machine, user=ann.user, reason="x", until=NOW + HOUR, now=NOW)
+    services.end_break_glasses(now=NOW + 2 * HOUR)
+    glass = machine.break_glasses.get()
+    review = f"/machines/{machine.name}/break-glass/{glass.pk}/review"
+    bob = logged_in("reviewer")
+    assert review in text(bob, machine)
+    assert review not in text(ann, machine)
+
+    assert bob.post(review, {"word": "logs are clean"}).status_code == 302
+
+    assert "glass broken" not in text(bob, machine)
+
+
+def test_the_time_line_names_the_gate_of_a_release():
+    machine = make_machine(state=State.AWAITING_RELEASE)
+    gate = make_passed_gate(machine)
+    services.move_machine(machine, Trigger.RELEASE, actor="ann", now=NOW, gate_record=gate)
+
+    shown = text(logged_in("viewer"), machine)
+
+    assert f"gate {gate.pk} of {machine.name}" in shown
+    assert "watched until 2026-03-09 12:00" in shown
+
+
+def test_notices_are_on_a_page_of_their_own_and_mine_is_a_filter():
+    machine, client = waiting(), logged_in("technician")
+    services.raise_notice(machine, "overdue", "late since noon", now=NOW)
+
+    assert "late since noon" in client.get("/notices/").content.decode()
+    assert "late since noon" not in client.get("/notices/?mine=on").content.decode()
+    services.take(machine, user=client.user, now=NOW)
+    assert "late since noon" in client.get("/notices/?mine=on").content.decode()
+
+
+def test_a_machine_that_does_not_exist_is_not_found():
+    assert logged_in("viewer").get("/machines/nobody/").status_code == 404
