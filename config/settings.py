@@ -229,6 +229,7 @@ SPECTACULAR_SETTINGS = {
         "AttemptStatusEnum": "rollouts.api.serializers.ATTEMPT_STATUSES",
         "BundleStatusEnum": "fleet.models.BundleStatus",
         "ChangeKindEnum": "fleet.models.Change.Kind",
+        "ClaimKindEnum": "fleet.models.MachineClaim.Kind",
         "ReportedKindEnum": "rollouts.api.changes.REPORTED",
         "OrderKindEnum": "rollouts.models.Order.Kind",
         "DecisionKindEnum": "rollouts.api.serializers.DECISION_KINDS",
