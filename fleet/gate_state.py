@@ -148,7 +148,8 @@ def norm_of(check: GateCheck, *, machine: Machine, now: datetime) -> list[float]
         at__gt=now - timedelta(days=NORM_DAYS),
         at__lte=now,
     ).exclude(gate_check__gate__machine=machine)
-    return list(results.order_by("-at", "-pk").values_list("value", flat=True)[:MOST_RESULTS])
+    newest = results.order_by("-at", "-pk").values_list("value", flat=True)[:MOST_RESULTS]
+    return [value for value in newest if value is not None]
 
 
 def unfinished() -> QuerySet[Gate]:

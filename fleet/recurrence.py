@@ -93,8 +93,7 @@ def choose(
         return Path(is_lemon=True, needs_reliability=True, needs_person=True, why=(words,))
     if words and reviewed_at is not None:
         seen = f"reviewed {_when(reviewed_at)}: the longest gate, released by reliability"
-        why = (words, seen)
-        return Path(level=2, needs_person=True, needs_reliability=True, why=why)
+        return Path(level=2, needs_person=True, needs_reliability=True, why=(words, seen))
     why = tuple(_escalations(present, same=same, symptoms=symptoms))
     if not why:
         return Path(why=(f"first repair of {present.part} within {SAME_PART.days} days",))

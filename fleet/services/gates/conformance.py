@@ -103,14 +103,15 @@ def record_computed(gate: Gate, found: Mapping[Computed, Found], *, now: datetim
     newest = {one.check.pk: one.result for one in check_states(gate)}
     fresh = []
     for name, check in computed_names(gate.checks.all()).items():
-        if name in found and (result := _result(check, found[name], now=now)):
+        if name in found and (result := computed_result(check, found[name], now=now)):
             last = newest.get(check.pk)
             if last is None or (last.value, last.note) != (result.value, result.note):
                 fresh.append(result)
     CheckResult.objects.bulk_create(fresh)
 
 
-def _result(check: GateCheck, found: Found, *, now: datetime) -> CheckResult:
+def computed_result(check: GateCheck, found: Found, *, now: datetime) -> CheckResult:
+    """Make the row of what a computed check came to; not stored yet."""
     judged = gating.judge(found.value, rule=check.rule, unit=check.unit)
     note = found.note if judged.is_passed or found.note else judged.note
     return CheckResult(

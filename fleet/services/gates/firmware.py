@@ -6,17 +6,25 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils import timezone
 
 from fleet.errors import IllegalGateMove, SameHands
 from fleet.gate_state import why_not_review
-from fleet.gating import Computed, Status
-from fleet.models import FirmwareBundle, Gate, GateEvent, GatePlan, Machine, RepairKind
-from fleet.services.gates.conformance import Found, record_computed
-from fleet.services.gates.course import settle, void_gates
-from fleet.services.gates.opening import create
+from fleet.gating import UNFINISHED, Computed, Status
+from fleet.models import (
+    CheckResult,
+    FirmwareBundle,
+    Gate,
+    GateCheck,
+    GateEvent,
+    GatePlan,
+    Machine,
+    RepairKind,
+)
+from fleet.services.gates.conformance import Found, computed_result
+from fleet.services.gates.course import void_gates
+from fleet.services.gates.opening import check_row
 from fleet.services.gates.plans import newest_plan
-from fleet.services.gates.records import void
+from fleet.services.gates.records import event_row, lock, void
 
 
 @transaction.atomic
@@ -34,37 +42,45 @@ def open_firmware_gate(
     """Open the gate of a machine on which a rollout has read back what it installed.
 
     Its computed checks are what the rollout found. The drill of the plan is asked for in the smoke
-    wave only; the other waves are judged by their comparison.
+    wave only; the other waves are judged by their comparison. A few statements, whatever the
+    checks: a wave has thousands of machines.
     """
-    Machine.objects.select_for_update().only("pk").get(pk=machine.pk)
-    for old in machine.gates.filter(status__in=[*_STANDING]).select_related("machine"):
+    for old in machine.gates.filter(status__in=UNFINISHED):
         said = f"{made_for} updated the machine since"
-        void(old, said=said, now=now, moves_machine=False)
+        void(lock(old), said=said, now=now, moves_machine=False)
     plan = newest_plan(RepairKind.FIRMWARE_CHANGE)
-    checks = [
-        check
-        for check in plan.checks
-        if check["rule"].get("computed") in found or (is_smoke and check.get("smoke_only"))
-    ]
     gate = Gate(
         machine=machine,
         plan=plan,
         made_for=made_for,
         why=why,
         bundle=bundle,
-        bundle_why=f"the open rollout installed it: {made_for}",
+        bundle_why=f"installed by {made_for}",
         review=GatePlan.Review.ROLLOUT,
         opened_at=now,
         read_at=now,
         asked_at=now,
     )
-    create(gate, checks=checks, actor=actor, now=now)
-    record_computed(gate, found, now=now)
-    settle(gate, now=now)
+    checks = [
+        check_row(gate, check, position=position, rule=check["rule"])
+        for position, check in enumerate(plan.checks)
+        if check["rule"].get("computed") in found or (is_smoke and check.get("smoke_only"))
+    ]
+    results = [
+        computed_result(check, found[Computed(check.rule["computed"])], now=now)
+        for check in checks
+        if "computed" in check.rule
+    ]
+    is_shown = len(results) == len(checks) and all(one.is_passed for one in results)
+    gate.status = Status.AWAITING_REVIEW if is_shown else Status.OPEN
+    gate.save()
+    GateCheck.objects.bulk_create(checks)
+    CheckResult.objects.bulk_create(results)
+    steps = [("opened", why)] + [("send_to_review", "everything was read back")] * is_shown
+    GateEvent.objects.bulk_create(
+        event_row(gate, kind, said, actor=actor, now=now) for kind, said in steps
+    )
     return gate
-
-
-_STANDING = (Status.OPEN, Status.OBSERVING, Status.AWAITING_REVIEW)
 
 
 @dataclass(frozen=True)
@@ -112,19 +128,8 @@ def _accept_all(gates: Sequence[Gate], *, user: User, reason: str, now: datetime
     Gate.objects.filter(pk__in=keys, status=Status.AWAITING_REVIEW).update(
         status=Status.PASSED, closed_at=now, closed_why=reason[:500], reviewer=user
     )
-    actor, wall = user.get_username(), timezone.now()
+    actor = user.get_username()
     GateEvent.objects.bulk_create(
-        [
-            GateEvent(
-                gate_id=pk,
-                kind="accept",
-                said=reason[:1000],
-                at=now,
-                actor=actor,
-                user=user,
-                recorded_at=wall,
-            )
-            for pk in keys
-        ],
+        [event_row(gate, "accept", reason, actor=actor, user=user, now=now) for gate in gates],
         batch_size=1000,
     )

@@ -104,21 +104,29 @@ def create(
     gate.save()
     has_settings = conformance.reads_settings(gate.machine)
     GateCheck.objects.bulk_create(
-        GateCheck(
-            gate=gate,
-            position=position,
-            name=check["name"],
-            title=check["title"],
-            stage=check["stage"],
-            unit=check.get("unit", ""),
-            rule=_rule(check, has_settings=has_settings),
-            needs_evidence=check.get("needs_evidence", False) or _is_asked(check, has_settings),
-            needs_partner=bool(check.get("partners")),
-        )
+        check_row(gate, check, position=position, rule=_rule(check, has_settings=has_settings))
         for position, check in enumerate(checks)
     )
     say(gate, "opened", gate.why, actor=actor, user=user, now=now)
     return gate
+
+
+def check_row(
+    gate: Gate, check: dict[str, Any], *, position: int, rule: dict[str, Any]
+) -> GateCheck:
+    """Make the row of one check of a plan; not stored yet."""
+    is_asked = "computed" in check["rule"] and "computed" not in rule
+    return GateCheck(
+        gate=gate,
+        position=position,
+        name=check["name"],
+        title=check["title"],
+        stage=check["stage"],
+        unit=check.get("unit", ""),
+        rule=rule,
+        needs_evidence=check.get("needs_evidence", False) or is_asked,
+        needs_partner=bool(check.get("partners")),
+    )
 
 
 def _is_asked(check: dict[str, Any], has_settings: bool) -> bool:

@@ -58,9 +58,16 @@ def move_gate(
 
 def say(
     gate: Gate, kind: str, said: str, *, actor: str, now: datetime, user: User | None = None
-) -> GateEvent:
+) -> None:
     """Append one word about a gate."""
-    return GateEvent.objects.create(
+    event_row(gate, kind, said, actor=actor, now=now, user=user).save()
+
+
+def event_row(
+    gate: Gate, kind: str, said: str, *, actor: str, now: datetime, user: User | None = None
+) -> GateEvent:
+    """Make the row of one word about a gate; not stored yet."""
+    return GateEvent(
         gate=gate,
         kind=kind,
         said=said[:1000],

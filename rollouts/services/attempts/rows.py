@@ -14,6 +14,7 @@ from fleet import lifecycle as machine_lifecycle
 from fleet import services as fleet
 from fleet.adapters import Reading
 from fleet.lifecycle import State
+from fleet.models import Gate
 from rollouts import planning
 from rollouts.lifecycle import Status
 from rollouts.models import Attempt, Rollout
@@ -140,6 +141,7 @@ def move_machine(
     now: datetime,
     *,
     gate: str = "",
+    gate_record: Gate | None = None,
     reason: str = "",
 ) -> None:
     """Move the machine, unless somebody has taken it out of the rollout's hands.
@@ -156,5 +158,6 @@ def move_machine(
         actor=attempt.rollout.actor,
         now=now,
         gate=gate[:200],
+        gate_record=gate_record,
         reason=reason or f"attempt {attempt.pk}",
     )

@@ -20,6 +20,7 @@ from rollouts.lifecycle import AttemptStatus, Status
 from rollouts.models import Assignment, Attempt, Rollout
 from rollouts.services.attempts import doors, readback
 from rollouts.services.attempts.ends import POLL, fail, look_again, release, wait, wait_or_fail
+from rollouts.services.attempts.gates import open_gate
 from rollouts.services.attempts.installs import begin_leg
 from rollouts.services.attempts.rows import (
     has_machine,
@@ -53,7 +54,7 @@ def verify(attempt: Attempt, now: datetime) -> bool:
         return wait_or_fail(attempt, AttemptStatus.DEGRADED, now, detail=detail, readings=0)
     if attempt.readings + 1 < attempt.rollout.plan["read_backs"]:
         return wait(attempt, now, readings=F("readings") + 1)
-    return _end_well(attempt, now)
+    return _end_well(attempt, readings, now)
 
 
 def _on_wrong(
@@ -114,7 +115,7 @@ def _targets_before(attempt: Attempt) -> list[dict[str, Any]] | None:
     return readback.before_targets(attempt.targets, place.previous_versions) if place else None
 
 
-def _end_well(attempt: Attempt, now: datetime) -> bool:
+def _end_well(attempt: Attempt, readings: Sequence[Reading], now: datetime) -> bool:
     """Give the machine back on what was read; its release is the next step's, due at once.
 
     One that took in part first ends as partial all the same, though it works again.
@@ -135,7 +136,10 @@ def _end_well(attempt: Attempt, now: datetime) -> bool:
             deadline_at=None,
             due_at=now,
         )
-        move_machine(attempt, machine_lifecycle.Trigger.RETURN, now, gate=gate)
+        if attempt.machine.state == State.VERIFYING:
+            record = open_gate(attempt, readings, what=what, now=now)
+            returned = machine_lifecycle.Trigger.RETURN
+            move_machine(attempt, returned, now, gate=gate, gate_record=record)
     return True
 
 
