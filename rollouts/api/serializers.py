@@ -185,6 +185,43 @@ class OrderSerializer(StrictModelSerializer):
         fields = "__all__"
 
 
+class MoveSerializer(StrictSerializer):
+    """A move of a rollout, or of one of its waves."""
+
+    rollout = serializers.CharField(source="rollout.name")
+    wave = serializers.IntegerField(source="wave.number", default=None, help_text="null: its own")
+    old_status = serializers.CharField()
+    new_status = serializers.CharField()
+    note = serializers.CharField()
+
+
+class RehearsedSerializer(StrictSerializer):
+    """An order that was not given: what it would move."""
+
+    kind = serializers.CharField(source="order.kind")
+    rollout = serializers.IntegerField(source="order.rollout_id")
+    moves = MoveSerializer(many=True)
+    attempts = serializers.DictField(
+        child=serializers.IntegerField(), help_text="how many would go to which status"
+    )
+
+
+class RehearsalSerializer(StrictSerializer):
+    """What would happen; nothing was written."""
+
+    dry_run = serializers.BooleanField(default=True)
+    orders = RehearsedSerializer(many=True)
+
+
+class GlanceSerializer(StrictSerializer):
+    """What a draft would do that was not written down; with its seed it is drawn the same way."""
+
+    dry_run = serializers.BooleanField(default=True)
+    digest = serializers.CharField()
+    seed = serializers.IntegerField()
+    summary = serializers.JSONField(help_text="as in a preview; `refusals` says what is against it")
+
+
 # --- bodies of orders ---------------------------------------------------------------------------
 
 

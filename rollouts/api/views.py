@@ -1,13 +1,20 @@
 """Rollouts over REST: written as drafts, read with their evidence, steered by orders."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from django.db.models import Model, QuerySet
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    PolymorphicProxySerializer,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework import mixins
 from rest_framework.decorators import action
+from rest_framework.exceptions import ValidationError
 from rest_framework.generics import get_object_or_404
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
@@ -34,6 +41,7 @@ from rollouts.api.serializers import (
     ConditionSerializer,
     DecisionSerializer,
     EvaluationSerializer,
+    GlanceSerializer,
     HaltAllSerializer,
     MachinesSerializer,
     NeedsReasonSerializer,
@@ -46,6 +54,7 @@ from rollouts.api.serializers import (
     PolicySerializer,
     PooledSerializer,
     ReasonSerializer,
+    RehearsalSerializer,
     ReplayableEvaluationSerializer,
     RolloutSerializer,
     SecondPersonSerializer,
@@ -59,6 +68,24 @@ from rollouts.explain import explain
 from rollouts.models import Attempt, Decision, Evaluation, Order, Policy, Rollout, Wave
 from rollouts.roster import roster_changes
 from rollouts.services.plans.risk import residual_risk
+
+DRY_RUN = OpenApiParameter(
+    "dry_run", OpenApiTypes.BOOL, description="only say what would happen; nothing is written"
+)
+
+
+def is_dry_run(request: Request) -> bool:
+    """Whether the query asks only what would happen; anything but a truth value is refused."""
+    text = request.query_params.get("dry_run", "false")
+    if text not in ("true", "false"):
+        raise ValidationError({"dry_run": f"{text!r} is not accepted; accepted: true, false"})
+    return text == "true"
+
+
+def rehearsed(command: Callable[[], Any]) -> Response:
+    """What orders would do, and 200 since none was given; what is refused is refused alike."""
+    told = services.rehearse(command)
+    return Response(RehearsalSerializer({"dry_run": True, "orders": told}).data)
 
 
 class MayOrder(BasePermission):
@@ -74,7 +101,8 @@ def order(body: type[Serializer]) -> Callable[[Any], Any]:
     """Turn a method into an action that creates an order from a body of this form."""
 
     def decorate(method: Any) -> Any:
-        described = extend_schema(request=body, responses={201: OrderSerializer})(method)
+        answers = {201: OrderSerializer, 200: RehearsalSerializer}
+        described = extend_schema(request=body, parameters=[DRY_RUN], responses=answers)(method)
         return action(
             detail=True,
             methods=["post"],
@@ -96,15 +124,28 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         is_one = self.action == "retrieve"
         return OneRolloutSerializer if is_one else self.serializer_class
 
-    @extend_schema(request=NewRolloutSerializer, responses={201: RolloutSerializer})
+    def accepted_names(self) -> set[str]:
+        return super().accepted_names() | ({"dry_run"} if self.request.method == "POST" else set())
+
+    @extend_schema(
+        request=NewRolloutSerializer,
+        parameters=[DRY_RUN],
+        responses={201: RolloutSerializer, 200: GlanceSerializer},
+    )
     def create(self, request: Request) -> Response:
-        """Write a plan down as a draft; nothing is drawn before it is submitted."""
+        """Write a plan down as a draft; nothing is drawn before it is submitted.
+
+        A dry run draws it over the fleet as it stands and writes nothing down.
+        """
         body = NewRolloutSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        fields = body.validated_data
-        rollout = services.create_draft(
-            document=fields.pop("plan", {}), author=person(request), now=clock.now(), **fields
-        )
+        fields = {"document": body.validated_data.pop("plan", {}), **body.validated_data}
+        make = services.draft_of if is_dry_run(request) else services.create_draft
+        rollout = make(author=person(request), now=clock.now(), **fields)
+        if rollout.pk is None:
+            seen = services.glance(rollout, now=clock.now())
+            told = {"digest": seen.digest, "seed": rollout.seed, "summary": seen.summary}
+            return Response(GlanceSerializer({"dry_run": True, **told}).data)
         return Response(RolloutSerializer(rollout).data, status=HTTP_201_CREATED)
 
     @extend_schema(responses=ConditionSerializer(many=True))
@@ -230,23 +271,38 @@ class RolloutViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, StrictVie
         """End the rollout in favour of a newer one of the same component."""
         return self.give(services.supersede)
 
-    @extend_schema(request=ReasonSerializer, responses={201: HaltAllSerializer})
+    @extend_schema(
+        request=ReasonSerializer,
+        parameters=[DRY_RUN],
+        responses={201: HaltAllSerializer, 200: RehearsalSerializer},
+    )
     @action(detail=False, methods=["post"], permission_classes=[IsAuthenticated, needs(roles.HALT)])
     def halt_all(self, request: Request) -> Response:
         """Halt everything that is under way; needs the least right and no confirmation."""
         body = ReasonSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        given = services.halt_all(actor=person(request), now=clock.now(), **body.validated_data)
+        command = partial(
+            services.halt_all, actor=person(request), now=clock.now(), **body.validated_data
+        )
+        if is_dry_run(request):
+            return rehearsed(command)
+        given = command()
         for one in given:
             hint(tasks.evaluate, one.rollout_id)
         return Response(HaltAllSerializer({"halted": given}).data, status=HTTP_201_CREATED)
 
     def give(self, command: Callable[..., Order | None]) -> Response:
-        """Parse, command, answer with the order; the hint only saves waiting for the sweep."""
+        """Parse, command, answer with the order; the hint only saves waiting for the sweep.
+
+        A dry run answers with what the order would move.
+        """
         rollout = self.get_object()  # asks for the permission, before anything is said of the body
         body = self.get_serializer(data=self.request.data)
         body.is_valid(raise_exception=True)
-        given = command(rollout, actor=person(self.request), now=clock.now(), **body.validated_data)
+        words = {"actor": person(self.request), "now": clock.now(), **body.validated_data}
+        if is_dry_run(self.request):
+            return rehearsed(partial(command, rollout, **words))
+        given = command(rollout, **words)
         hint(tasks.evaluate, rollout.pk)
         return Response(OrderSerializer(given).data, status=HTTP_201_CREATED)
 
@@ -268,15 +324,30 @@ class WithdrawView(APIView):
 
     permission_classes: ClassVar = [IsAuthenticated, needs("fleet.change_firmwarebundle")]
 
-    @extend_schema(request=ReasonSerializer, responses=WithdrawnSerializer)
+    @extend_schema(
+        request=ReasonSerializer,
+        parameters=[DRY_RUN],
+        responses={
+            200: PolymorphicProxySerializer(
+                "Withdrawal", [WithdrawnSerializer, RehearsalSerializer], None
+            )
+        },
+    )
     def post(self, request: Request, pk: int) -> Response:
         """Withdraw a bundle: rollouts of it are halted, those that have not begun are cancelled."""
         bundle = get_object_or_404(FirmwareBundle, pk=pk)
         body = ReasonSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        given = services.withdraw_bundle(
-            bundle, actor=person(request), now=clock.now(), **body.validated_data
+        command = partial(
+            services.withdraw_bundle,
+            bundle,
+            actor=person(request),
+            now=clock.now(),
+            **body.validated_data,
         )
+        if is_dry_run(request):
+            return rehearsed(command)
+        given = command()
         for one in given:
             hint(tasks.evaluate, one.rollout_id)
         bundle.refresh_from_db()

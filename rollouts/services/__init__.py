@@ -3,6 +3,7 @@
 from rollouts.services.orders.freezes import freeze_refusals, lift_freeze, set_freeze
 from rollouts.services.orders.members import exclude, retry
 from rollouts.services.orders.memory import clear
+from rollouts.services.orders.rehearsal import rehearse
 from rollouts.services.orders.steering import (
     acknowledge,
     advance,
@@ -44,6 +45,7 @@ __all__ = [
     "override",
     "pause",
     "preview",
+    "rehearse",
     "release",
     "resume",
     "retry",
