@@ -14,7 +14,12 @@ from rest_framework.response import Response
 
 from fleet import clock, services, stories
 from fleet.api.base import StrictModelSerializer, StrictSerializer, StrictViewSet, needs, person
-from fleet.api.repairs import EvidenceSerializer, PartSwapSerializer, body_of
+from fleet.api.repairs import (
+    ORDERABLE_KINDS,
+    EvidenceSerializer,
+    PartSwapSerializer,
+    body_of,
+)
 from fleet.models import (
     Change,
     CheckResult,
@@ -192,7 +197,9 @@ class FirmwareThenSerializer(serializers.Serializer):
 
     at = serializers.DateTimeField()
     parts = FirmwarePartSerializer(many=True)
-    bundle = serializers.PrimaryKeyRelatedField(read_only=True, help_text="what was intended")
+    bundle = serializers.IntegerField(
+        source="bundle.pk", default=None, allow_null=True, help_text="what was intended"
+    )
     bundle_why = serializers.CharField()
     changed_hours = serializers.FloatField(
         allow_null=True, help_text="since the last change of an active version"
@@ -292,7 +299,7 @@ class LaterSerializer(serializers.Serializer):
     other_families = serializers.ListField(child=serializers.CharField())
 
 
-class RowSerializer(serializers.Serializer):
+class StoryRowSerializer(serializers.Serializer):
     """One thing that happened to the machine."""
 
     at = serializers.DateTimeField()
@@ -311,10 +318,12 @@ class StorySerializer(IncidentSerializer):
     signatures = SignatureCountSerializer(many=True)
     events = serializers.IntegerField(help_text="of the listed faults, repeats within 5 s left out")
     bursts = serializers.IntegerField(help_text="of the listed faults, less than 3 minutes apart")
-    accompanied = serializers.PrimaryKeyRelatedField(
-        many=True, read_only=True, help_text="incidents that only accompany this one"
+    accompanied = serializers.ListField(
+        child=serializers.IntegerField(), help_text="incidents that only accompany this one"
     )
-    merged = serializers.PrimaryKeyRelatedField(many=True, read_only=True)
+    merged = serializers.ListField(
+        child=serializers.IntegerField(), help_text="incidents that became part of this one"
+    )
     jobs = serializers.ListField(child=serializers.CharField())
     interruptions = InterruptionSerializer(many=True)
     impacts = ImpactSerializer(many=True)
@@ -325,7 +334,7 @@ class StorySerializer(IncidentSerializer):
     gates = IncidentGateSerializer(many=True)
     results = IncidentResultSerializer(many=True)
     later = LaterSerializer()
-    timeline = RowSerializer(many=True)
+    timeline = StoryRowSerializer(many=True)
 
     class Meta:
         model = Incident
@@ -356,6 +365,8 @@ class StorySerializer(IncidentSerializer):
         told = dict(IncidentSerializer(instance.incident).data)
         own = {
             "interruptions": instance.recoveries,
+            "accompanied": [one.pk for one in instance.accompanied],
+            "merged": [one.pk for one in instance.merged],
             "signatures": [
                 {"signature": name, "count": count} for name, count in instance.signatures
             ],
@@ -376,23 +387,21 @@ class DiagnosisSerializer(StrictSerializer):
     diagnosis = serializers.CharField(max_length=LONGEST_SAID)
     cause = serializers.ChoiceField(Incident.Cause.choices)
     component = serializers.CharField(max_length=80, default="", allow_blank=True)
-    repair_kind = serializers.ChoiceField(
-        [kind.value for kind in services.ORDERABLE], default="", allow_blank=True
-    )
+    repair_kind = serializers.ChoiceField(ORDERABLE_KINDS, default="", allow_blank=True)
     confidence = serializers.ChoiceField(Incident.Confidence.choices, default="", allow_blank=True)
     is_ordered = serializers.BooleanField(
         default=False, help_text="order the repair in the same act"
     )
 
 
-class CauseSerializer(StrictSerializer):
+class IncidentCauseSerializer(StrictSerializer):
     """What the cause turned out to be, also when the incident is over."""
 
     cause = serializers.ChoiceField(Incident.Cause.choices)
     said = serializers.CharField(max_length=LONGEST_SAID, help_text="how that is known")
 
 
-class LinkSerializer(StrictSerializer):
+class IncidentLinkSerializer(StrictSerializer):
     """Which change answers the incident: one of the two."""
 
     change = serializers.PrimaryKeyRelatedField(
@@ -404,14 +413,14 @@ class LinkSerializer(StrictSerializer):
     said = serializers.CharField(max_length=LONGEST_SAID, default="", allow_blank=True)
 
 
-class CaseSerializer(StrictSerializer):
+class IncidentCaseSerializer(StrictSerializer):
     """The supplier's case."""
 
     supplier_case = serializers.CharField(max_length=100)
     said = serializers.CharField(max_length=LONGEST_SAID, default="", allow_blank=True)
 
 
-class NoteSerializer(StrictSerializer):
+class IncidentNoteSerializer(StrictSerializer):
     """A word."""
 
     said = serializers.CharField(max_length=LONGEST_SAID)
@@ -456,29 +465,29 @@ class IncidentViewSet(mixins.ListModelMixin, StrictViewSet):
         act = services.diagnose_and_order if is_ordered else services.diagnose_incident
         return self._say(request, act, said)
 
-    @extend_schema(request=CauseSerializer, responses=StorySerializer)
+    @extend_schema(request=IncidentCauseSerializer, responses=StorySerializer)
     @_act("cause")
     def name_cause(self, request: Request, pk: str) -> Response:
         """Say what the cause turned out to be."""
-        return self._say(request, services.name_cause, body_of(request, CauseSerializer))
+        return self._say(request, services.name_cause, body_of(request, IncidentCauseSerializer))
 
-    @extend_schema(request=LinkSerializer, responses=StorySerializer)
+    @extend_schema(request=IncidentLinkSerializer, responses=StorySerializer)
     @_act("link")
     def link(self, request: Request, pk: str) -> Response:
         """Link the change or the bundle that answers the incident."""
-        return self._say(request, services.link_change, body_of(request, LinkSerializer))
+        return self._say(request, services.link_change, body_of(request, IncidentLinkSerializer))
 
-    @extend_schema(request=CaseSerializer, responses=StorySerializer)
+    @extend_schema(request=IncidentCaseSerializer, responses=StorySerializer)
     @_act("case")
     def case(self, request: Request, pk: str) -> Response:
         """Name the supplier's case."""
-        return self._say(request, services.open_case, body_of(request, CaseSerializer))
+        return self._say(request, services.open_case, body_of(request, IncidentCaseSerializer))
 
-    @extend_schema(request=NoteSerializer, responses=StorySerializer)
+    @extend_schema(request=IncidentNoteSerializer, responses=StorySerializer)
     @_act("note")
     def note(self, request: Request, pk: str) -> Response:
         """Leave a word."""
-        return self._say(request, services.note_incident, body_of(request, NoteSerializer))
+        return self._say(request, services.note_incident, body_of(request, IncidentNoteSerializer))
 
     def _say(self, request: Request, act: Callable[..., object], said: dict[str, Any]) -> Response:
         incident, user = self.get_object(), person(request)

@@ -27,6 +27,7 @@ from fleet.repairing import Status, steps_from
 from fleet.services import By
 
 WORK = "fleet.work_repair"
+ORDERABLE_KINDS = [(kind.value, kind.value) for kind in services.ORDERABLE]
 NOTE: Mapping[str, Any] = {"max_length": 1000, "default": "", "allow_blank": True}
 
 
@@ -161,7 +162,7 @@ class NewRepairSerializer(StrictSerializer):
     """What is to be done on which machine."""
 
     machine = serializers.SlugRelatedField("name", queryset=Machine.objects.all())
-    kind = serializers.ChoiceField([kind.value for kind in services.ORDERABLE])
+    kind = serializers.ChoiceField(ORDERABLE_KINDS)
     component = serializers.CharField(max_length=80, default="", allow_blank=True)
     incident = serializers.PrimaryKeyRelatedField(
         queryset=Incident.objects.all(), default=None, allow_null=True
@@ -169,13 +170,13 @@ class NewRepairSerializer(StrictSerializer):
     note = serializers.CharField(**NOTE)
 
 
-class NoteSerializer(StrictSerializer):
+class RepairNoteSerializer(StrictSerializer):
     """A word that goes with a step."""
 
     note = serializers.CharField(**NOTE)
 
 
-class ToSupplierSerializer(NoteSerializer):
+class ToSupplierSerializer(RepairNoteSerializer):
     """Under which case the supplier has it."""
 
     supplier_case = serializers.CharField(max_length=100, default="", allow_blank=True)
@@ -194,7 +195,7 @@ class SwapSerializer(StrictSerializer):
         return Swap(**super().to_internal_value(data))
 
 
-class ClosingSerializer(NoteSerializer):
+class ClosingSerializer(RepairNoteSerializer):
     """How a repair ended. Files that prove it are sent to `/repairs/<id>/evidence` before."""
 
     outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
@@ -244,11 +245,11 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
         )
         return _answer(repair, status=HTTP_201_CREATED)
 
-    @extend_schema(request=NoteSerializer, responses=OneRepairSerializer)
+    @extend_schema(request=RepairNoteSerializer, responses=OneRepairSerializer)
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(WORK)])
     def start(self, request: Request, pk: str) -> Response:
         """Begin the work, or go on with it after the machine is back from its supplier."""
-        said = body_of(request, NoteSerializer)
+        said = body_of(request, RepairNoteSerializer)
         return _answer(services.start_repair(self.get_object(), **said, **_who(request)))
 
     @extend_schema(request=ToSupplierSerializer, responses=OneRepairSerializer)
