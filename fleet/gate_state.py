@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from fleet.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
 from fleet.lifecycle import Role
 from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Team
+from fleet.repairing import HANDS
 
 #: How many of the fleet's newest results its norm is taken from.
 MOST_RESULTS = 1000
@@ -121,6 +122,8 @@ def _own_hands(gate: Gate, user: User) -> str:
         name = user.get_username().casefold()
         if repair.technician_id == user.pk or repair.technician_name.casefold() == name:
             return f"{user} did the repair; somebody else reviews it"
+        if repair.events.filter(user=user, kind__in=HANDS).exists():
+            return f"{user} laid hands on the repair; somebody else reviews it"
     if CheckResult.objects.filter(gate_check__gate=gate, user=user).exists():
         return f"{user} reported checks of this gate; somebody else reviews it"
     return ""

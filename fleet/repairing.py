@@ -37,6 +37,9 @@ STEPS: Mapping[tuple[Status, Step], Status] = {
     (Status.AT_SUPPLIER, Step.CANCEL): Status.CANCELLED,
 }
 
+#: Steps by which somebody laid hands on a repair; none of them reviews its gate.
+HANDS = ("assigned", "started", "returned", "closed")
+
 #: What a ticket system says of a repair, and what it asks for. `assigned` only names somebody.
 TICKET_STEPS: Mapping[str, Step | None] = {
     "assigned": None,

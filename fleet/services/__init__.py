@@ -78,7 +78,6 @@ from fleet.services.repairs import (
     order_repair,
     send_to_supplier,
     start_repair,
-    workers_of,
 )
 from fleet.services.scheduler import keep_drained, tell_scheduler
 from fleet.services.summaries import summarise
@@ -195,5 +194,4 @@ __all__ = [
     "watch_bypasses",
     "watch_deadlines",
     "withdraw_bundle",
-    "workers_of",
 ]

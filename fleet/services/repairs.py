@@ -244,13 +244,6 @@ def record_step(repair: Repair, kind: str, *, said: str = "", by: By, now: datet
     return event
 
 
-def workers_of(repair: Repair) -> set[int]:
-    """Return who laid hands on a repair, by their users' keys: none of them reviews its gate."""
-    steps = repair.events.filter(kind__in=("assigned", "started", "returned", "closed"))
-    users = set(steps.exclude(user=None).values_list("user_id", flat=True))
-    return users | ({repair.technician_id} if repair.technician_id else set())
-
-
 # --- parts of a step ------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from fleet.errors import (
     RepairRefused,
     StaleRepair,
 )
+from fleet.gate_state import why_not_review
 from fleet.lifecycle import State
 from fleet.models import Component, Gate, Machine, PartSwap, Repair, StateChange
 from fleet.services import By
@@ -250,11 +251,16 @@ def test_what_goes_to_a_supplier_has_a_case():
         services.send_to_supplier(ordered(), supplier_case=" ", by=KIM, now=NOW)
 
 
-def test_who_laid_hands_on_a_repair_is_known():
-    first, second = make_user("kim"), make_user("lee")
+def test_whoever_laid_hands_on_a_repair_does_not_review_its_gate():
+    first, second, third = make_user("kim"), make_user("lee"), make_user("sam")
     repair = closed(under_way(user=first), by=services.by_person(second))
+    gate = Gate.objects.get(repair=repair)
 
-    assert services.workers_of(repair) == {first.pk, second.pk}
+    assert [bool(why_not_review(gate, user)) for user in (first, second, third)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_row_that_changed_in_between_is_not_overwritten():
