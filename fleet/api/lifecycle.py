@@ -212,7 +212,7 @@ class BreakGlassSerializer(StrictModelSerializer):
         fields = "__all__"
 
 
-class ReviewSerializer(StrictSerializer):
+class GlassReviewSerializer(StrictSerializer):
     """What was looked at after a machine worked without its gate."""
 
     word = serializers.CharField(max_length=500)
@@ -401,10 +401,10 @@ class BreakGlassViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, Strict
     serializer_class = BreakGlassSerializer
     filterset_class = BreakGlassFilter
 
-    @extend_schema(request=ReviewSerializer, responses=BreakGlassSerializer)
+    @extend_schema(request=GlassReviewSerializer, responses=BreakGlassSerializer)
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(REVIEW)])
     def review(self, request: Request, pk: str) -> Response:
         """Say that another person has looked at it, once it is over."""
-        glass, body = self.get_object(), _body(ReviewSerializer, request)
+        glass, body = self.get_object(), _body(GlassReviewSerializer, request)
         done = services.review_break_glass(glass, user=person(request), now=clock.now(), **body)
         return Response(BreakGlassSerializer(done).data)
