@@ -157,9 +157,13 @@ def _raw_moments(foretold: Foretold, expected: FloatArray, part: float) -> Float
     chance = foretold.posterior @ inside
     middle = (last + np.concatenate([[0.0], last[:-1] + 1])) / 2
     score = np.minimum(np.sqrt(middle + 1) - root[:, None], MOST_SURPRISE)
-    beyond = 1 - chance.sum(axis=1)  # more than that: the score is at its limit
-    powers = [(chance * score**k).sum(axis=1) + beyond * MOST_SURPRISE**k for k in (1, 2, 3, 4)]
-    return np.asarray([foretold.share @ one for one in powers])
+    weight = foretold.share[:, None] * chance
+    beyond = 1 - float(weight.sum())  # more than that: the score is at its limit
+    found = []
+    for power in range(1, 5):
+        weight = weight * score
+        found.append(float(weight.sum()) + beyond * MOST_SURPRISE**power)
+    return np.array(found)
 
 
 def _count_cells(top: float) -> FloatArray:
