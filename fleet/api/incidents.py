@@ -389,8 +389,9 @@ class DiagnosisSerializer(StrictSerializer):
     component = serializers.CharField(max_length=80, default="", allow_blank=True)
     repair_kind = serializers.ChoiceField(ORDERABLE_KINDS, default="", allow_blank=True)
     confidence = serializers.ChoiceField(Incident.Confidence.choices, default="", allow_blank=True)
-    is_ordered = serializers.BooleanField(
-        default=False, help_text="order the repair in the same act"
+    is_acted_on = serializers.BooleanField(
+        default=False,
+        help_text="order the repair, or go to the gate where no fault was found, in the same act",
     )
 
 
@@ -461,8 +462,8 @@ class IncidentViewSet(mixins.ListModelMixin, StrictViewSet):
     def diagnose(self, request: Request, pk: str) -> Response:
         """Say what is wrong while the incident is open; order the repair at once if asked to."""
         said = body_of(request, DiagnosisSerializer)
-        is_ordered = said.pop("is_ordered")
-        act = services.diagnose_and_order if is_ordered else services.diagnose_incident
+        is_acted_on = said.pop("is_acted_on")
+        act = services.diagnose_and_act if is_acted_on else services.diagnose_incident
         return self._say(request, act, said)
 
     @extend_schema(request=IncidentCauseSerializer, responses=StorySerializer)

@@ -84,7 +84,7 @@ from fleet.services.summaries import summarise
 from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
 from fleet.services.tickets import take_ticket, tell_tickets
-from fleet.services.triage import diagnose_and_order
+from fleet.services.triage import diagnose_and_act
 from fleet.services.watch import watch_bypasses, watch_deadlines
 
 __all__ = [
@@ -121,7 +121,7 @@ __all__ = [
     "cordon",
     "create_bundle",
     "create_image",
-    "diagnose_and_order",
+    "diagnose_and_act",
     "diagnose_incident",
     "due_for_reading",
     "end_break_glasses",
@@ -133,8 +133,8 @@ __all__ = [
     "import_outages",
     "intended",
     "intended_bundle",
-    "is_claimed",
     "is_ordered_out",
+    "is_claimed",
     "keep_days",
     "keep_drained",
     "keep_evidence",

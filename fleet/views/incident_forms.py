@@ -81,12 +81,21 @@ class DiagnosisForm(forms.Form):
         required=False,
         choices=[("", _("not said")), *Incident.Confidence.choices],
     )
-    is_ordered = forms.BooleanField(label=_("Order this repair now"), required=False)
+    is_acted_on = forms.BooleanField(
+        label=_("Act on it now"),
+        required=False,
+        help_text=_("order the repair; or, where no fault was found, send the machine to its gate"),
+    )
 
     def clean(self) -> dict[str, Any] | None:
         said = super().clean()
-        if said and said.get("is_ordered") and not said.get("repair_kind"):
+        if not said or not said.get("is_acted_on") or "cause" not in said:
+            return said
+        is_found = said["cause"] != Incident.Cause.NO_FAULT_FOUND
+        if is_found and not said.get("repair_kind"):
             self.add_error("repair_kind", _("name the repair that is to be ordered"))
+        if not is_found and said.get("repair_kind"):
+            self.add_error("repair_kind", _("none where no fault was found"))
         return said
 
 

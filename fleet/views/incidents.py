@@ -124,8 +124,8 @@ def diagnose(request: HttpRequest, pk: int) -> HttpResponse:
     return _say(request, pk, "diagnose", DiagnosisForm(request.POST, prefix="diagnose"), _diagnose)
 
 
-def _diagnose(incident: Incident, *, is_ordered: bool, **said: Any) -> None:
-    act = services.diagnose_and_order if is_ordered else services.diagnose_incident
+def _diagnose(incident: Incident, *, is_acted_on: bool, **said: Any) -> None:
+    act = services.diagnose_and_act if is_acted_on else services.diagnose_incident
     act(incident, **said)
 
 

@@ -177,15 +177,29 @@ def test_nothing_is_said_of_what_became_part_of_another_incident():
 def test_a_diagnosis_orders_its_repair_in_the_same_act_or_does_neither():
     incident = make_incident()
     said = {"diagnosis": "dead", "cause": "hardware", "component": "gpu 3"}
-    with pytest.raises(IncidentRefused, match="none is named"):
-        say(services.diagnose_and_order, incident, repair_kind="", **said)
+    with pytest.raises(IncidentRefused, match="a kind of repair is needed"):
+        say(services.diagnose_and_act, incident, repair_kind="", **said)
 
     put_under_diagnosis(incident.machine)
-    say(services.diagnose_and_order, incident, repair_kind="gpu_swap", **said)
+    say(services.diagnose_and_act, incident, repair_kind="gpu_swap", **said)
 
     repair = Repair.objects.get(incident=incident)
     assert (repair.kind, repair.component) == ("gpu_swap", "gpu 3")
     assert Machine.objects.get(pk=incident.machine_id).state == State.AWAITING_REPAIR
+
+
+def test_where_no_fault_is_found_the_machine_goes_to_the_gate_for_that():
+    incident = make_incident()
+    put_under_diagnosis(incident.machine)
+    said = {"diagnosis": "runs clean for hours", "cause": "no_fault_found"}
+    with pytest.raises(IncidentRefused, match="none where no fault was found"):
+        say(services.diagnose_and_act, incident, repair_kind="gpu_swap", **said)
+
+    say(services.diagnose_and_act, incident, **said)
+
+    gate = incident.gates.get()
+    assert gate.plan.kind == "no_fault_found"
+    assert gate.machine.state == State.AWAITING_VALIDATION
 
 
 # --- the story -----------------------------------------------------------------------------------
@@ -411,7 +425,7 @@ def test_a_diagnosis_over_rest_is_answered_with_the_story():
         "cause": "hardware",
         "component": "gpu 3",
         "repair_kind": "gpu_swap",
-        "is_ordered": True,
+        "is_acted_on": True,
     }
 
     response = client.post(f"/api/v1/incidents/{incident.pk}/diagnose", said)
