@@ -15,5 +15,7 @@ COPY . .
 USER coalmine
 # The files do not depend on the database; SQLite stands in while the image is built.
 RUN python manage.py collectstatic --noinput && rm -f /var/lib/coalmine/secret_key
+# A volume that is mounted here takes over whose folder it is.
+RUN mkdir /var/lib/coalmine/evidence
 EXPOSE 8000
 CMD ["gunicorn", "config.wsgi", "--bind", "0.0.0.0:8000", "--worker-class", "gthread", "--workers", "2", "--threads", "4", "--access-logfile", "-"]
