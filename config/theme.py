@@ -89,9 +89,16 @@ UNFOLD: dict[str, Any] = {
             {
                 "title": _("Machines come back"),
                 "items": [
+                    link(
+                        _("Return to service"), "view_kanban", "fleet:return", "fleet.view_machine"
+                    ),
+                    link(
+                        _("Capacity"), "stacked_line_chart", "fleet:capacity", "fleet.view_machine"
+                    ),
                     link(_("Incidents"), "crisis_alert", "fleet:incidents", "fleet.view_incident"),
                     link(_("Repairs"), "build", "fleet:repairs", "fleet.view_repair"),
                     link(_("Gates"), "door_front", "fleet:gates", "fleet.view_gate"),
+                    link(_("Parts"), "memory", "fleet:parts", "fleet.view_machine"),
                     link(_("Cordons"), "block", "fleet:cordons", "fleet.view_cordon"),
                     link(_("Notices"), "notifications", "fleet:notices", "fleet.view_notice"),
                 ],

@@ -171,7 +171,8 @@ def history(
 ) -> Iterator[tuple[date, Standing]]:
     """Yield each kept day of each platform and pool, in order of day."""
     rows = CapacityDay.objects.filter(places or Q(), day__gte=since, day__lte=until)
-    for row in rows.select_related("platform").order_by("day", "platform__name", "pool"):
+    rows = rows.select_related("platform").defer("entered", "stays")
+    for row in rows.order_by("day", "platform__name", "pool"):
         counts = Counter({state: int(n) for state, n in row.counts.items()})
         told = (row.canary, row.cordoned, row.qualified)
         yield row.day, Standing(row.platform.name, row.pool, counts, *told)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.views import gates, incidents, machines, repairs
+from fleet.views import capacity, gates, identity, incidents, machines, repairs
 
 app_name = "fleet"
 
@@ -45,4 +45,12 @@ urlpatterns = [
     path("repairs/<int:pk>/close", repairs.close, name="repair-close"),
     path("repairs/<int:pk>/evidence", repairs.add_evidence, name="repair-evidence"),
     path("evidence/<int:pk>", repairs.evidence, name="evidence"),
+    path("return/", capacity.returning, name="return"),
+    path("return/<str:name>/", capacity.state, name="return-state"),
+    path("capacity/", capacity.index, name="capacity"),
+    path("machines/<str:name>/identity", identity.machine, name="machine-identity"),
+    path("machines/<str:name>/claim", identity.claim, name="machine-claim"),
+    path("machines/<str:name>/swap", identity.swap, name="machine-swap"),
+    path("parts/", identity.find_part, name="parts"),
+    path("parts/<path:serial>", identity.part, name="part"),
 ]
