@@ -11,10 +11,18 @@ import pytest
 from django.db import connection
 
 from fleet import services
-from fleet.errors import StaleMachine
+from fleet.errors import FleetError, MachineHeld, StaleMachine
 from fleet.lifecycle import State, Trigger
-from fleet.models import Fault, FaultSignature, Machine, StateChange
-from tests.factories import NOW, make_fault_report, make_machine, make_reading
+from fleet.models import Fault, FaultSignature, Machine, StateChange, TakeOut
+from tests.factories import (
+    NOW,
+    make_fault_report,
+    make_machine,
+    make_machines,
+    make_passed_gate,
+    make_reading,
+    make_user,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +37,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
         barrier.wait(timeout=10)
         try:
             return call()
-        except StaleMachine as error:
+        except FleetError as error:
             return error
         finally:
             connection.close()
@@ -62,6 +70,81 @@ def test_of_two_moves_at_once_one_happens():
 
         assert {type(result) for result in results} == {StateChange, StaleMachine}
         assert machine.state_changes.filter(trigger=Trigger.DRAIN).count() == 1
+
+
+def test_of_two_people_who_take_a_machine_at_once_one_has_it():
+    ann, bob = make_user(), make_user()
+    for _ in range(TRIES):
+        machine = make_machine(state=State.AWAITING_REPAIR)
+        copies = [Machine.objects.get(pk=machine.pk) for _ in range(2)]
+
+        results = at_once(
+            partial(services.take, copies[0], user=ann, now=NOW),
+            partial(services.take, copies[1], user=bob, now=NOW),
+        )
+
+        assert {type(result) for result in results} == {Machine, MachineHeld}
+        assert machine.hand_overs.count() == 1
+        assert Machine.objects.get(pk=machine.pk).held_by == machine.hand_overs.get().new_person
+
+
+def test_a_machine_that_waits_for_a_diagnosis_is_begun_by_one_of_two():
+    ann, bob = make_user(), make_user()
+    machine = make_machine(state=State.AWAITING_DIAGNOSIS)
+    copies = [Machine.objects.get(pk=machine.pk) for _ in range(2)]
+
+    results = at_once(
+        partial(services.take, copies[0], user=ann, now=NOW),
+        partial(services.take, copies[1], user=bob, now=NOW),
+    )
+
+    assert sum(isinstance(result, Machine) for result in results) == 1
+    assert machine.state_changes.filter(trigger=Trigger.DIAGNOSE).count() == 1
+
+
+def test_two_orders_to_take_out_at_once_are_one():
+    for _ in range(TRIES):
+        machine = make_machine()
+        copies = [Machine.objects.get(pk=machine.pk) for _ in range(2)]
+        order = partial(services.take_out, actor="r", reason="x", at_once=False, now=NOW)
+
+        results = at_once(*(partial(order, copy) for copy in copies))
+
+        assert {type(result) for result in results} == {TakeOut}
+        assert machine.take_outs.count() == 1
+        assert machine.state_changes.filter(trigger=Trigger.DRAIN).count() == 1
+
+
+def test_two_workers_by_rule_take_no_more_than_a_fifth_of_a_pool(settings):
+    settings.TAKE_OUT = True
+    machines = make_machines(10, pool="train")
+    reports = [make_fault_report(machine, signature="xid.79") for machine in machines[:6]]
+    services.record(reports, source="s", key="k", now=NOW)
+    services.record_incidents(now=NOW)
+
+    at_once(*[partial(services.take_out_by_rule, now=NOW)] * 2)
+
+    assert Machine.objects.exclude(state=State.IN_SERVICE).count() == 2
+
+
+def test_a_broken_glass_and_a_release_at_once_let_one_through():
+    for _ in range(TRIES):
+        machine = make_machine(state=State.AWAITING_RELEASE)
+        copies = [Machine.objects.get(pk=machine.pk) for _ in range(2)]
+        until, gate = NOW + timedelta(hours=1), make_passed_gate(machine)
+
+        at_once(
+            partial(services.break_glass, copies[0], user=make_user(), reason="x", until=until,
+                    now=NOW),
+            partial(services.move_machine, copies[1], Trigger.RELEASE, actor="r", now=NOW,
+                    gate_record=gate),
+        )  # fmt: skip
+
+        into = machine.state_changes.filter(
+            new_state=State.IN_SERVICE, old_state="awaiting_release"
+        )
+        assert into.count() == 1
+        assert Machine.objects.get(pk=machine.pk).may_take_work
 
 
 def test_one_batch_sent_twice_at_once_counts_once_and_answers_the_same():
