@@ -8,7 +8,15 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, QuerySet
 
 from fleet.drift import Drift, Standing, Wanted, drift
-from fleet.models import BundleImage, Cordon, DesiredBundle, FirmwareBundle, FirmwareImage, Machine
+from fleet.models import (
+    BundleImage,
+    Cordon,
+    DesiredBundle,
+    FirmwareBundle,
+    FirmwareImage,
+    Machine,
+    Platform,
+)
 from fleet.selectors import versions_now
 
 BATCH = 5000
@@ -102,6 +110,24 @@ def compliance(
             yield Compliance(
                 name, platform, site, pool, case.bundle, standing, found.standing, found.reason
             )
+
+
+def standing_words() -> QuerySet[DesiredBundle]:
+    """Return the words that hold now: of each platform and pool the newest, where it wants one."""
+    later = DesiredBundle.objects.filter(
+        platform=OuterRef("platform"), pool=OuterRef("pool"), pk__gt=OuterRef("pk")
+    )
+    newest = DesiredBundle.objects.filter(~Exists(later)).exclude(bundle=None)
+    return newest.select_related("platform", "bundle", "actor").order_by("platform__name", "pool")
+
+
+def would_concern(platform: Platform, *, pool: str) -> QuerySet[Machine]:
+    """Return the machines that a word for this pool, or for every other pool, would hold for."""
+    machines = Machine.objects.filter(platform=platform)
+    if pool:
+        return machines.filter(pool=pool)
+    own = [name for place, name in desired_bundles() if place == platform.pk and name]
+    return machines.exclude(pool__in=own)
 
 
 def summary(rows: Iterable[Compliance]) -> list[Group]:

@@ -1,5 +1,6 @@
 """Pages about versions: drift, one machine's history, and whom an advisory concerns."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import islice
@@ -7,22 +8,27 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from fleet import clock, compliance
 from fleet import selectors as fleet_selectors
+from fleet import services as fleet
 from fleet.drift import Standing
 from fleet.models import Machine
 from rollouts import selectors
-from rollouts.questions import AsOfForm, DriftForm, DriftListForm, RunForm
+from rollouts.questions import AsOfForm, DriftForm, DriftListForm, RunForm, WantedForm
 
 View = Callable[..., HttpResponse]
 
 PAGE_SIZE = 100
 USUAL_SPAN = timedelta(days=30)
+#: Who may say what machines are meant to run; the API asks for the same.
+SET_WANTED = "fleet.add_desiredbundle"
 
 
 def firmware_page(view: View) -> View:
@@ -101,6 +107,62 @@ def runs(request: HttpRequest) -> HttpResponse:
         "more": more,
     }
     return _page(request, "runs", context)
+
+
+@login_required
+@permission_required("fleet.view_firmwarerecord", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def wanted(request: HttpRequest) -> HttpResponse:
+    """What machines are meant to run; what another bundle would mean; and the word that sets it.
+
+    It moves no firmware: it says what drift is measured against.
+    """
+    may_set = request.user.has_perm(SET_WANTED)
+    if request.method == "POST" and not may_set:
+        raise PermissionDenied
+    form = WantedForm(request.POST or None)
+    is_good = form.is_bound and form.is_valid()
+    if is_good and "set" in request.POST:
+        fleet.set_desired_bundle(**form.cleaned_data, actor=_person(request), now=clock.now())
+        return redirect("rollouts:firmware-wanted")
+    context = {
+        "title": _("Wanted bundles"),
+        "form": form,
+        "may_set": may_set,
+        "standings": list(Standing),
+        "outlook": _outlook(form.cleaned_data) if is_good else None,
+        "held": compliance.standing_words(),
+    }
+    return _page(request, "wanted", context)
+
+
+def _person(request: HttpRequest) -> User:
+    """Who asks: somebody, since the permission was checked."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied
+    return request.user
+
+
+def _outlook(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """How the machines that a word would hold for stand now, and how they would."""
+    concerned = compliance.would_concern(asked["platform"], pool=asked["pool"])
+    bundle = asked["bundle"]
+    if bundle is None and asked["pool"]:
+        usual = compliance.standing_words().filter(platform=asked["platform"], pool="").first()
+        bundle = usual.bundle if usual else None
+    treated = selectors.treated_bundles()
+    present = compliance.compliance(concerned, treated=treated)
+    later = compliance.compliance(concerned, bundle=bundle) if bundle else ()
+    total = concerned.exclude(state=Machine.State.RETIRED).count()
+    counts = [Counter(row.standing for row in rows) for rows in (present, later)]
+    return {
+        "machines": total,
+        "bundle": bundle,
+        "rows": [
+            {"standing": one, "now": counts[0][one], "then": counts[1][one]} for one in Standing
+        ],
+        "nothing": {"now": total - counts[0].total(), "then": total - counts[1].total()},
+    }
 
 
 @firmware_page

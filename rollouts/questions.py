@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from fleet.drift import Standing
 from fleet.errors import SelectorError
-from fleet.models import FirmwareBundle, FirmwareRecord, Machine
+from fleet.models import BundleStatus, FirmwareBundle, FirmwareRecord, Machine, Platform
 from fleet.selectors import machines_matching
 
 
@@ -47,6 +47,51 @@ class DriftListForm(DriftForm):
         required=False,
     )
     after = forms.CharField(widget=forms.HiddenInput, required=False)
+
+
+class WantedForm(forms.Form):
+    """Which bundle the machines of a platform are meant to run, in one pool or every other."""
+
+    platform = forms.ModelChoiceField(
+        label=_("Platform"), queryset=Platform.objects.order_by("name"), empty_label=None
+    )
+    pool = forms.CharField(
+        label=_("Pool"),
+        max_length=100,
+        required=False,
+        help_text=_("Empty: every pool that has no bundle of its own."),
+    )
+    bundle = forms.ModelChoiceField(
+        label=_("Bundle"),
+        queryset=FirmwareBundle.objects.filter(status=BundleStatus.APPROVED),
+        required=False,
+        empty_label=_("none: what holds for every pool, or nothing"),
+    )
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=300,
+        required=False,
+        help_text=_("Needed to set it, not to look at what it would mean."),
+    )
+
+    def clean_pool(self) -> str:
+        """A pool that no machine of the platform is in would hold for nobody."""
+        pool, platform = str(self.cleaned_data["pool"]), self.cleaned_data.get("platform")
+        if pool and not Machine.objects.filter(platform=platform, pool=pool).exists():
+            raise forms.ValidationError(
+                _("no machine of %(platform)s is in pool %(pool)s"),
+                params={"platform": platform, "pool": repr(pool)},
+            )
+        return pool
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        platform, bundle = given.get("platform"), given.get("bundle")
+        if platform and bundle and not bundle.platforms.filter(pk=platform.pk).exists():
+            self.add_error("bundle", _("it is not made for this platform"))
+        if "set" in self.data and not given.get("reason"):
+            self.add_error("reason", _("say why"))
+        return given
 
 
 class RunForm(forms.Form):

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from rollouts import firmware_views, views
+from rollouts import firmware_views, gate_views, views
 
 app_name = "rollouts"
 
@@ -10,6 +10,7 @@ urlpatterns = [
     path("firmware/", firmware_views.drift, name="firmware"),
     path("firmware/machines/", firmware_views.machines, name="firmware-machines"),
     path("firmware/machines/<str:name>/", firmware_views.machine, name="firmware-machine"),
+    path("firmware/wanted/", firmware_views.wanted, name="firmware-wanted"),
     path("firmware/runs/", firmware_views.runs, name="firmware-runs"),
     path("", views.home, name="home"),
     path("changes/", views.what_changed, name="changes"),
@@ -18,6 +19,7 @@ urlpatterns = [
     path("rollouts/halt-all", views.halt_all, name="halt-all"),
     path("rollouts/<int:pk>/", views.detail, name="detail"),
     path("rollouts/<int:pk>/now-what/", views.now_what, name="now-what"),
+    path("rollouts/<int:pk>/gates/", gate_views.gates, name="gates"),
     path("rollouts/<int:pk>/plan", views.plan, name="plan"),
     path("rollouts/<int:pk>/preview", views.preview, name="preview"),
     path("rollouts/<int:pk>/parts/<slug:name>", views.part, name="part"),

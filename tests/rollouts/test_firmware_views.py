@@ -1,9 +1,13 @@
 """The pages about versions: drift, one machine's history, and whom an advisory concerns."""
 
+import re
+from typing import Any
+
 import pytest
 from django.urls import reverse
 
 from fleet import services
+from fleet.models import DesiredBundle
 from tests.factories import (
     NOW,
     make_bundle,
@@ -18,7 +22,7 @@ from tests.rollouts.test_views import client_of
 
 pytestmark = pytest.mark.django_db
 
-PAGES = ("firmware", "firmware-machines", "firmware-runs")
+PAGES = ("firmware", "firmware-machines", "firmware-runs", "firmware-wanted")
 
 
 def show(name: str, *args: str, status: int = 200, **query: str) -> str:
@@ -103,3 +107,64 @@ def test_a_machine_shows_its_history_up_to_a_time(wanted):
 
 def test_a_machine_that_does_not_exist_is_not_found():
     show("firmware-machine", "none", status=404)
+
+
+# --- what is wanted ------------------------------------------------------------------------------
+
+
+def say(group: str, button: str, **fields: Any) -> Any:
+    body = {"platform": make_platform().pk, "pool": "", "bundle": "", button: "1", **fields}
+    return client_of(group).post(reverse("rollouts:firmware-wanted"), body)
+
+
+def cells(page: str, standing: str) -> list[str]:
+    row = page.split(f'<th scope="row">{standing}</th>')[1].split("</tr>")[0]
+    return re.findall(r">(\d+)<", row)
+
+
+def test_the_page_of_wanted_bundles_shows_what_holds_and_who_said_so(wanted):
+    page = show("firmware-wanted")
+
+    assert "spring" in page
+    assert "every other" in page
+    assert "Set it" not in page
+
+
+def test_a_bundle_is_looked_at_before_it_is_set_and_nothing_is_written(wanted):
+    newer = make_bundle(name="summer", images=[make_image("bmc", "4.1")])
+
+    answer = say("approver", "look", pool="train", bundle=newer.pk)
+
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert "2 machines" in page
+    assert cells(page, "older") == ["1", "0"]
+    assert cells(page, "compliant") == ["0", "1"]
+    assert DesiredBundle.objects.count() == 1
+
+
+def test_a_bundle_is_set_for_one_pool_with_a_reason_and_a_name(wanted):
+    newer = make_bundle(name="summer", images=[make_image("bmc", "4.3")])
+
+    refused = say("approver", "set", pool="train", bundle=newer.pk)
+    taken = say("approver", "set", pool="train", bundle=newer.pk, reason="trial")
+
+    assert refused.status_code == 400
+    assert "say why" in refused.content.decode()
+    assert taken.status_code == 302
+    newest = DesiredBundle.objects.latest("pk")
+    assert (newest.pool, newest.bundle, newest.reason) == ("train", newer, "trial")
+
+
+def test_a_pool_of_nobody_and_a_bundle_for_others_are_refused_by_name(wanted):
+    other = make_bundle(name="other", platform="hgx")
+
+    page = say("approver", "look", pool="trian", bundle=other.pk).content.decode()
+
+    assert "is in pool" in page
+    assert "not made for this platform" in page
+
+
+def test_only_who_may_order_bundles_sets_what_is_wanted(wanted):
+    assert say("viewer", "set", reason="no").status_code == 403
+    assert DesiredBundle.objects.count() == 1
