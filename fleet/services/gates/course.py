@@ -13,6 +13,7 @@ from fleet.gate_state import CheckState, check_states, unfinished, why_not_revie
 from fleet.gating import Move, Stage, Status
 from fleet.lifecycle import State, Trigger
 from fleet.models import Gate, GatePlan, Machine
+from fleet.services.departures import take_out
 from fleet.services.gates.records import (
     RULE,
     closed,
@@ -182,9 +183,10 @@ def _reject(gate: Gate, *, user: User, actor: str, reason: str, now: datetime) -
     move_gate(gate, Move.REJECT, said=reason, actor=actor, user=user, now=now, reviewer=user)
     said = f"gate {gate.pk} rejected: {reason}"[:300]
     machine = gate.machine
-    trigger = Trigger.DRAIN if machine.state == State.IN_SERVICE else Trigger.REJECT
-    if not gate.made_for or machine.state == State.IN_SERVICE:
-        move_machine(machine, trigger, actor=actor, user=user, now=now, reason=said)
+    if machine.state == State.IN_SERVICE:  # the gate of an update: it worked meanwhile
+        take_out(machine, actor=actor, user=user, reason=said, at_once=False, now=now)
+    elif not gate.made_for:
+        move_machine(machine, Trigger.REJECT, actor=actor, user=user, now=now, reason=said)
 
 
 # --- sweeps ------------------------------------------------------------------
