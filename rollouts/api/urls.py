@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import changes, compliance, freezes, previews, views
+from rollouts.api import changes, compliance, freezes, gates, previews, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
@@ -30,6 +30,12 @@ urlpatterns = [
         "machines/<str:name>/explanation",
         views.MachineExplanationView.as_view(),
         name="machine-explanation",
+    ),
+    path("rollouts/<int:rollout_pk>/gates", gates.RolloutGatesView.as_view(), name="rollout-gates"),
+    path(
+        "rollouts/<int:rollout_pk>/waves/<int:number>/review-gates",
+        gates.WaveGateReviewView.as_view(),
+        name="wave-review-gates",
     ),
     path("changes", changes.ChangeView.as_view(), name="changes"),
     path("suspects", changes.SuspectView.as_view(), name="suspects"),

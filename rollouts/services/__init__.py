@@ -1,6 +1,7 @@
 """What changes rollouts: every write goes through these functions."""
 
 from rollouts.services.orders.freezes import freeze_refusals, lift_freeze, set_freeze
+from rollouts.services.orders.gates import review_gates
 from rollouts.services.orders.members import exclude, retry
 from rollouts.services.orders.memory import clear
 from rollouts.services.orders.rehearsal import rehearse
@@ -49,6 +50,7 @@ __all__ = [
     "release",
     "resume",
     "retry",
+    "review_gates",
     "roll_back",
     "save_policy",
     "set_freeze",

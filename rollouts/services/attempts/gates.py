@@ -9,17 +9,7 @@ from fleet.gating import Computed
 from fleet.models import Gate
 from rollouts.models import Attempt, Rollout
 from rollouts.services.attempts import readback
-
-
-def made_for(*, rollout: int, wave: int) -> str:
-    """Return under which name a wave's gates are found.
-
-    Examples
-    --------
-    >>> made_for(rollout=7, wave=1)
-    'rollout:7/wave:1'
-    """
-    return f"rollout:{rollout}/wave:{wave}"
+from rollouts.wave_gates import made_for
 
 
 def open_gate(attempt: Attempt, readings: Sequence[Reading], *, what: str, now: datetime) -> Gate:
