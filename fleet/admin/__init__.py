@@ -369,7 +369,7 @@ class DesiredBundleAdmin(RecordAdmin):
 class FaultSignatureAdmin(ConfigAdmin):
     """The catalogue: what unknown signatures mean is said here."""
 
-    list_display = ("name", "family", "title", "severity", "kind", "is_unrecoverable")
+    list_display = ("name", "family", "title", "severity", "kind", "gap_minutes")
     list_filter = ("family", "severity", "kind")
     search_fields = ("name", "title")
     readonly_fields = ("name",)

@@ -11,6 +11,7 @@ from fleet.models import (
     GateEvent,
     GatePlan,
     Incident,
+    IncidentCursor,
     IncidentEvent,
     IncidentFault,
     JobImpact,
@@ -27,6 +28,11 @@ class IncidentAdmin(RecordAdmin):
     list_select_related = ("machine",)
     search_fields = ("=machine__name", "=family", "=supplier_case")
     ordering = ("-pk",)
+
+
+@admin.register(IncidentCursor)
+class IncidentCursorAdmin(RecordAdmin):
+    list_display = ("done_to", "checked_at")
 
 
 @admin.register(IncidentFault)

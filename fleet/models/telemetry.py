@@ -1,6 +1,9 @@
 """What machines report: observations, faults, recoveries. Each record counts once."""
 
+from typing import Any
+
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from fleet.appendonly import AppendOnlyModel
@@ -66,6 +69,32 @@ class Observation(models.Model):
         return f"{self.machine} {self.start:%Y-%m-%d %H:%M}"
 
 
+def validate_gap(value: float) -> None:
+    """Refuse a gap shorter than a minute or longer than a week, and what is no number.
+
+    Raises
+    ------
+    ValidationError
+        If it is.
+    """
+    if not 1.0 <= value <= 7 * 24 * 60.0:  # NaN is not within either
+        raise ValidationError(f"{value} minutes; 1 to {7 * 24 * 60} are taken", code="invalid")
+
+
+def validate_patterns(value: Any) -> None:
+    """Refuse what is no list of glob patterns.
+
+    Raises
+    ------
+    ValidationError
+        If a word alone is given, or a list with something else in it.
+    """
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise ValidationError(
+            f'{value!r} is no list of patterns; write ["xid.48"], or [] for none', code="invalid"
+        )
+
+
 class FaultSignature(models.Model):
     """The catalogue: what kind of fault a signature is. Unknown ones are added as unknown."""
 
@@ -95,10 +124,15 @@ class FaultSignature(models.Model):
     components = models.JSONField(default=list, blank=True)
     is_unrecoverable = models.BooleanField(default=False)
     gap_minutes = models.FloatField(
-        default=15.0, help_text="faults of its family closer than this are one incident"
+        default=15.0,
+        validators=[validate_gap],
+        help_text="faults of its family closer than this are one incident",
     )
     sympathetic_to = models.JSONField(
-        default=list, blank=True, help_text="patterns of the signatures that it only accompanies"
+        default=list,
+        blank=True,
+        validators=[validate_patterns],
+        help_text="patterns of the signatures that it only accompanies",
     )
     takes_out = models.CharField(
         max_length=12,
@@ -112,6 +146,11 @@ class FaultSignature(models.Model):
 
     class Meta:
         ordering = ("name",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(gap_minutes__gt=0), name="signature_gap_positive"
+            ),
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -105,6 +105,7 @@ def _detail(
         "story": story,
         "forms": {**offered, **refused},
         "may_work": request.user.has_perm(WORK) and survivor is None,
+        "may_order": is_open and all(repair.closed_at for repair in story.repairs),
     }
     return page(request, "fleet/incidents/detail.html", context, status=400 if refused else 200)
 

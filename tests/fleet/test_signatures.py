@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.apps import apps
+from django.core.exceptions import ValidationError
 from django.db import connection
 
 from fleet import signatures
@@ -167,3 +168,21 @@ def test_the_shipped_rows_hold_the_catalogues_gaps_and_sympathies():
         assert row.gap_minutes == ROWS[row.name]["gap_minutes"]
         assert row.sympathetic_to == ROWS[row.name]["sympathetic_to"]
         assert row.title == ROWS[row.name]["title"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gap_minutes": -1.0},
+        {"gap_minutes": 0.0},
+        {"gap_minutes": float("nan")},
+        {"sympathetic_to": "xid.48"},
+        {"sympathetic_to": [48]},
+        {"sympathetic_to": [""]},
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(wrong):
+    row = FaultSignature(name="site.own", **wrong)
+
+    with pytest.raises(ValidationError):
+        row.clean_fields()
