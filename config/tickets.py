@@ -15,9 +15,11 @@ def pairs(variable: str, members: Iterable[str]) -> Iterator[tuple[str, str]]:
     for part in members:
         name, mark, value = part.partition("=")
         if not (mark and NAME.fullmatch(name)):
-            # Never the whole part: it may hold a secret.
+            # It may be a secret whose name was forgotten, so none of it is shown.
             raise environment.refused(
-                variable, seen=name[:40], accepted="name=value,…; names in a-z, 0-9 and -"
+                variable,
+                seen="a member without a plain name",
+                accepted="name=value, separated by commas; names in a-z, 0-9 and -",
             )
         yield name, value
 

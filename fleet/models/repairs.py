@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from fleet.appendonly import AppendOnlyModel
 from fleet.models.incidents import Incident
@@ -11,16 +12,16 @@ from fleet.models.inventory import Machine
 class RepairKind(models.TextChoices):
     """What kind of work it was; each kind has a gate plan of its own."""
 
-    GPU_RESET = "gpu_reset"
-    NODE_REBOOT = "node_reboot"
-    GPU_SWAP = "gpu_swap"
-    NETWORK_SWAP = "network_swap"
-    HOST_PART_SWAP = "host_part_swap"
-    THERMAL = "thermal"
-    FIRMWARE_CHANGE = "firmware_change"
-    NUMERICAL = "numerical"
-    NO_FAULT_FOUND = "no_fault_found"
-    NEW_MACHINE = "new_machine"
+    GPU_RESET = "gpu_reset", _("GPU reset")
+    NODE_REBOOT = "node_reboot", _("node reboot")
+    GPU_SWAP = "gpu_swap", _("GPU swap")
+    NETWORK_SWAP = "network_swap", _("network part swap")
+    HOST_PART_SWAP = "host_part_swap", _("host part swap")
+    THERMAL = "thermal", _("thermal work")
+    FIRMWARE_CHANGE = "firmware_change", _("firmware change")
+    NUMERICAL = "numerical", _("numerical error")
+    NO_FAULT_FOUND = "no_fault_found", _("no fault found")
+    NEW_MACHINE = "new_machine", _("new machine")
 
 
 class Repair(models.Model):
@@ -30,15 +31,15 @@ class Repair(models.Model):
     """
 
     class Status(models.TextChoices):
-        ORDERED = "ordered"
-        UNDER_WAY = "under_way"
-        AT_SUPPLIER = "at_supplier"
-        CLOSED = "closed"
-        CANCELLED = "cancelled"
+        ORDERED = "ordered", _("ordered")
+        UNDER_WAY = "under_way", _("under way")
+        AT_SUPPLIER = "at_supplier", _("at the supplier")
+        CLOSED = "closed", _("closed")
+        CANCELLED = "cancelled", _("cancelled")
 
     class Outcome(models.TextChoices):
-        REPAIRED = "repaired"
-        NO_FAULT_FOUND = "no_fault_found"
+        REPAIRED = "repaired", _("repaired")
+        NO_FAULT_FOUND = "no_fault_found", _("no fault found")
 
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="repairs")
     incident = models.ForeignKey(

@@ -19,7 +19,7 @@ from fleet import clock, services, tasks
 from fleet.downloads import attachment
 from fleet.errors import EvidenceTooLarge
 from fleet.hints import hint
-from fleet.models import Evidence, Machine, Repair
+from fleet.models import Component, Evidence, Machine, Repair
 from fleet.repairing import Status, Step, steps_from
 from fleet.services import By
 from fleet.views import View, fleet_page, page
@@ -217,6 +217,7 @@ def close(request: HttpRequest, pk: int) -> HttpResponse:
         "repair": repair,
         "form": form,
         "rows": rows,
+        "known": _known(repair),
         "most_mib": settings.EVIDENCE_MOST_BYTES // 2**20,
         "more": min(len(rows.forms) + 4, MOST_PARTS),
     }
@@ -225,13 +226,25 @@ def close(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _rows(request: HttpRequest, repair: Repair) -> list[dict[str, str]]:
-    """Rows for the parts: that which was ordered first, with the serial that is known of it."""
+    """Rows for the parts, that which was ordered first; serials are never filled in.
+
+    A serial that the page fills in is one that nobody reads off the part.
+    """
     asked = request.GET.get("parts", "")
     count = min(int(asked), MOST_PARTS) if asked.isascii() and asked.isdigit() else 1
+    kind, slot = _part(repair)
+    return [{"kind": kind, "slot": slot}, *({"kind": kind} for _row in range(max(count, 1) - 1))]
+
+
+def _known(repair: Repair) -> Component | None:
+    """The part that is to be swapped, as the inventory knows it."""
+    kind, slot = _part(repair)
+    return repair.machine.components.exclude(serial="").filter(kind=kind, slot=slot).first()
+
+
+def _part(repair: Repair) -> tuple[str, str]:
     kind, _blank, slot = repair.component.replace("/", " ").partition(" ")
-    known = repair.machine.components.filter(kind=kind, slot=slot).first() if kind else None
-    first = {"kind": kind, "slot": slot, "old_serial": known.serial if known else ""}
-    return [first, *({"kind": kind} for _row in range(max(count, 1) - 1))]
+    return kind[:40], slot[:40]
 
 
 @with_files

@@ -30,6 +30,7 @@ def test_a_repair_is_done_without_any_script(open_page: Any, tmp_path, monkeypat
     page.get_by_text("Begin the work").click()
     page.get_by_role("button", name="Confirm").first.click()
     page.get_by_role("link", name="End the repair").click()
+    page.locator("[name=form-0-old_serial]").fill("G-OLD")
     page.locator("[name=form-0-new_serial]").fill("G-NEW")
     page.locator("#id_files").set_input_files(str(log))
     page.get_by_role("button", name="End the repair").click()

@@ -6,9 +6,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from fleet.errors import IllegalGateMove
-from fleet.gating import Status, possible_moves
+from fleet.gating import UNFINISHED, Status, possible_moves
 from fleet.intended import intended_bundle
 from fleet.lifecycle import State, Trigger
 from fleet.models import (
@@ -80,9 +81,7 @@ def open_gate(
 
 def _standing(machine: Machine, *, repair: Repair | None, now: datetime) -> Gate | None:
     """Return the gate that is open for this repair; one that is for something else is void."""
-    standing = machine.gates.filter(
-        status__in=[Status.OPEN, Status.OBSERVING, Status.AWAITING_REVIEW]
-    ).first()
+    standing = machine.gates.filter(status__in=UNFINISHED).first()
     if standing is None:
         return None
     if not standing.made_for and standing.repair_id == (repair.pk if repair else None):
@@ -146,10 +145,8 @@ def open_missing_gates(*, now: datetime, most: int = 200) -> int:
 
     Safe to repeat. So a worker that died between two steps leaves no machine behind.
     """
-    waiting = Machine.objects.filter(state=State.AWAITING_VALIDATION).exclude(
-        gates__status__in=[Status.OPEN, Status.OBSERVING, Status.AWAITING_REVIEW],
-        gates__made_for="",
-    )
+    own = Gate.objects.filter(machine=OuterRef("pk"), status__in=UNFINISHED, made_for="")
+    waiting = Machine.objects.filter(~Exists(own), state=State.AWAITING_VALIDATION)
     count = 0
     for machine in waiting.order_by("entered_at", "pk")[:most]:
         kind, repair = _what_for(machine)
@@ -172,11 +169,12 @@ def _what_for(machine: Machine) -> tuple[str, Repair | None]:
     repair = machine.repairs.filter(status=Repair.Status.CLOSED).order_by("-closed_at").first()
     if last is None or last.old_state == State.REGISTERED:
         return RepairKind.NEW_MACHINE, None
-    if last.trigger == Trigger.FIND_NO_FAULT:
+    if last.trigger == Trigger.FIND_NO_FAULT and last.old_state == State.DIAGNOSING:
         return RepairKind.NO_FAULT_FOUND, None
     if repair is None:
         return RepairKind.NO_FAULT_FOUND, None
-    return repair.kind, repair
+    is_found = repair.outcome != Repair.Outcome.NO_FAULT_FOUND
+    return repair.kind if is_found else RepairKind.NO_FAULT_FOUND, repair
 
 
 @transaction.atomic
