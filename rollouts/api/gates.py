@@ -38,7 +38,7 @@ class WaveReviewSerializer(StrictSerializer):
 
 
 class ReviewedSerializer(StrictSerializer):
-    """How many gates were accepted; `void` counts those of the fleet that had a newer fault."""
+    """How many gates were accepted; `void` counts those that had a newer fault."""
 
     accepted = serializers.IntegerField()
     void = serializers.IntegerField()

@@ -657,3 +657,45 @@ def test_a_machine_that_cannot_reach_the_intended_bundle_is_incompatible():
     read_gate(gate)
 
     assert check_of(gate, "versions").results.get().note.startswith("incompatible: bmc: ")
+
+
+def test_a_wave_gate_that_nobody_reviewed_makes_way_for_the_gate_of_a_repair():
+    machine = make_machine(versions={"bmc": "4.1"})
+    old = wave_gate(machine)
+
+    gate = make_gate(machine)
+
+    old.refresh_from_db()
+    assert (old.status, gate.status) == ("void", "open")
+
+
+def test_a_wave_gate_beside_an_ended_one_does_not_hide_a_machine_that_waits():
+    machine = make_machine(versions={"bmc": "4.1"})
+    gate = make_gate(machine)
+    Gate.objects.filter(pk=gate.pk).update(status="void")
+    wave_gate(machine)
+
+    assert services.open_missing_gates(now=NOW) == 1
+
+
+def test_a_newer_fault_voids_a_gate_of_a_wave_and_leaves_its_machine_to_the_comparison():
+    machine = make_machine(versions={"bmc": "4.1"})
+    gate = wave_gate(machine)
+    record_fault(machine, at=NOW + HOUR)
+
+    services.void_gates(now=NOW + HOUR)
+
+    gate.refresh_from_db()
+    machine.refresh_from_db()
+    assert (gate.status, machine.state) == ("void", State.IN_SERVICE)
+
+
+def test_machines_that_conform_are_not_read_again_until_their_observation_is_over():
+    machine, gate = observed_gate()
+    end = gate.observe_until
+
+    assert services.due_for_reading(now=NOW + HOUR) == []
+    assert services.due_for_reading(now=end) == [gate]
+
+    read_gate(gate, now=end)
+    assert services.due_for_reading(now=end + HOUR) == []

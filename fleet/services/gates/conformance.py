@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Q, Subquery
 from django.utils import timezone
 
 from fleet import gating, intended, selectors
@@ -51,24 +51,22 @@ def due_for_reading(*, now: datetime, most: int = 200) -> list[Gate]:
 
     At their beginning until they conform, and once more when an observation is over.
     """
-    asked = Q(asked_at=None) | Q(asked_at__lte=now - AGAIN)
+    newest = CheckResult.objects.filter(gate_check=OuterRef("pk")).order_by("-pk")
+    lacking = (
+        GateCheck.objects.filter(gate=OuterRef("pk"), rule__has_key="computed")
+        .annotate(shown=Subquery(newest.values("is_passed")[:1]))
+        .filter(Q(shown=False) | Q(shown=None))
+    )
     opened = Q(status=Status.OPEN)
     observed = Q(status=Status.OBSERVING, observe_until__lte=now)
-    due = Gate.objects.filter(asked, opened | observed).filter(checks__rule__has_key="computed")
-    rows = due.distinct().select_related("machine", "plan").order_by("asked_at", "pk")
-    return [gate for gate in rows[:most] if _wants_reading(gate)]
-
-
-def _wants_reading(gate: Gate) -> bool:
-    if gate.read_at is None:
-        return True
-    if gate.status == Status.OBSERVING and gate.observe_until is not None:
-        return gate.read_at < gate.observe_until or not _conforms(gate)
-    return not _conforms(gate)
-
-
-def _conforms(gate: Gate) -> bool:
-    return all(one.is_passed for one in check_states(gate) if one.is_computed)
+    unread = Q(read_at=None) | Q(status=Status.OBSERVING, read_at__lt=F("observe_until"))
+    due = Gate.objects.filter(
+        Q(asked_at=None) | Q(asked_at__lte=now - AGAIN),
+        opened | observed,
+        unread | Exists(lacking),
+    )
+    rows = due.select_related("machine", "plan")
+    return list(rows.order_by(F("asked_at").asc(nulls_first=True), "pk")[:most])
 
 
 def mark_asked(gate: Gate, *, now: datetime) -> None:

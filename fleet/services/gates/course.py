@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from fleet.errors import IllegalGateMove, SameHands, StaleGate, StaleMachine
 from fleet.faults import HAPPENED_AT, counted_faults
@@ -29,6 +29,8 @@ from fleet.services.lifecycle import move_machine
 
 #: How long after its time an observation may take to be looked at before it is overdue.
 SLACK = timedelta(hours=4)
+#: Faults of the last days are looked for among all machines; older ones that come late are not.
+RECENT = timedelta(days=2)
 
 
 def settle(gate: Gate, *, now: datetime, actor: str = RULE, user: User | None = None) -> None:
@@ -196,8 +198,20 @@ def void_gates(*, now: datetime) -> int:
     """End every gate whose machine had a counted fault since it opened; return how many.
 
     Safe to repeat and to race. A fault that is told late counts by its own time, so what happened
-    before the gate opened ends nothing.
+    before the gate opened ends nothing. The gates of waves, of which there may be as many as
+    machines, are looked at where a fault is recent; all of a wave's again at its review.
     """
+    recent = counted_faults().filter(time__gt=now - RECENT).values("machine")
+    of_waves = unfinished().exclude(made_for="").filter(machine__in=recent)
+    return _void(unfinished().filter(made_for=""), now=now) + _void(of_waves, now=now)
+
+
+def void_wave_gates(made_for: str, *, now: datetime) -> int:
+    """The same for all gates of one wave, however late their faults were told."""
+    return _void(unfinished().filter(made_for=made_for), now=now)
+
+
+def _void(gates: QuerySet[Gate], *, now: datetime) -> int:
     newer = (
         counted_faults()
         .annotate(happened=HAPPENED_AT)
@@ -207,7 +221,7 @@ def void_gates(*, now: datetime) -> int:
             happened__gt=OuterRef("opened_at"),
         )
     )
-    found = unfinished().filter(Exists(newer)).select_related("machine")
+    found = gates.filter(Exists(newer)).select_related("machine")
     return sum(_void_one(gate, now=now) for gate in found.order_by("pk"))
 
 

@@ -21,7 +21,7 @@ from fleet.models import (
     RepairKind,
 )
 from fleet.services.gates.conformance import Found, computed_result
-from fleet.services.gates.course import void_gates
+from fleet.services.gates.course import void_wave_gates
 from fleet.services.gates.opening import check_row
 from fleet.services.gates.plans import newest_plan
 from fleet.services.gates.records import event_row, lock, void
@@ -105,7 +105,7 @@ def review_wave_gates(
     SameHands
         If this person does not answer for the rollout.
     """
-    voided = void_gates(now=now)
+    voided = void_wave_gates(made_for, now=now)
     with transaction.atomic():
         own = Gate.objects.select_for_update().filter(made_for=made_for)
         waiting = list(own.filter(status=Status.AWAITING_REVIEW).order_by("pk"))
