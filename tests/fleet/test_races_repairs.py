@@ -1,0 +1,93 @@
+"""Two technicians, or a technician and a ticket system, at the same repair at once."""
+
+from functools import partial
+
+import pytest
+from django.db import IntegrityError
+
+from fleet import services
+from fleet.errors import FleetError, IllegalRepairStep, RepairRefused
+from fleet.models import Gate, PartSwap, Repair, TicketReceipt
+from fleet.services import By
+from fleet.services.charges import charge_repairs
+from fleet.services.tickets import Said
+from tests.factories import NOW, make_fault_report
+from tests.fleet.repairs_world import HOUR, closed, gpu, make_broken, ordered, released, under_way
+from tests.fleet.test_races import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TRIES = 4
+
+
+def test_of_two_orders_at_once_one_stands():
+    for number in range(TRIES):
+        machine = make_broken(f"gpu-{number}")
+        order = partial(services.order_repair, machine, kind="thermal", actor="k", now=NOW)
+
+        results = at_once(order, order)
+
+        assert {type(result) for result in results} == {Repair, RepairRefused}
+
+
+def test_a_repair_that_two_people_end_at_once_ends_once():
+    for number in range(TRIES):
+        repair = under_way(make_broken(f"gpu-{number}"))
+        swap = gpu("G-OLD", f"G-NEW-{number}")
+        end = partial(services.close_repair, repair, swaps=[swap], by=By("k"), now=NOW + 2 * HOUR)
+
+        results = at_once(end, end)
+
+        assert {type(result) for result in results} == {Repair, IllegalRepairStep}
+        assert PartSwap.objects.filter(repair=repair).count() == 1
+        assert Gate.objects.filter(repair=repair).count() == 1
+
+
+def test_an_end_and_a_cancellation_at_once_leave_one_of_the_two():
+    for number in range(TRIES):
+        repair = under_way(make_broken(f"gpu-{number}"))
+        swap = gpu("G-OLD", f"G-NEW-{number}")
+
+        at_once(
+            partial(services.close_repair, repair, swaps=[swap], by=By("k"), now=NOW + 2 * HOUR),
+            partial(services.cancel_repair, repair, reason="x", by=By("l"), now=NOW + 2 * HOUR),
+        )
+
+        repair.refresh_from_db()
+        was_closed = repair.status == "closed"
+        assert PartSwap.objects.filter(repair=repair).exists() == was_closed
+        assert repair.machine.__class__.objects.get(pk=repair.machine_id).state == (
+            "awaiting_validation" if was_closed else "awaiting_diagnosis"
+        )
+
+
+def test_a_message_that_arrives_twice_at_once_is_carried_out_once():
+    for number in range(TRIES):
+        repair = ordered(make_broken(f"gpu-{number}"))
+        said = Said("in_progress", repair=repair.pk)
+
+        def take(said: Said = said, message: str = f"m{number}") -> object:
+            try:
+                return services.take_ticket(
+                    "dcim", said, message_id=message, body=b"{}", now=NOW + HOUR
+                )
+            except IntegrityError as error:  # told to the sender as a conflict, who sends again
+                return error
+
+        at_once(take, take)
+
+        assert TicketReceipt.objects.filter(message_id=f"m{number}").count() == 1
+        assert repair.events.filter(kind="started").count() == 1
+
+
+def test_a_fault_that_two_sweeps_find_at_once_is_charged_once():
+    repair = closed(under_way())
+    released(repair, at=NOW + 3 * HOUR)
+    report = make_fault_report(repair.machine, time=NOW + 5 * HOUR, signature="xid.79")
+    services.record([report], source="tests", key="k", now=NOW + 6 * HOUR)
+
+    sweep = partial(charge_repairs, now=NOW + 6 * HOUR)
+    results = at_once(sweep, sweep)
+
+    assert not [result for result in results if isinstance(result, FleetError)]
+    assert repair.events.filter(kind="ineffective").count() == 1
