@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from fleet import adapters, clock, leases, services
 from fleet.errors import AdapterFailed
-from fleet.hints import hint
+from fleet.hints import hint, hint_rarely
 from fleet.models import CollectorCursor, Heartbeat, Machine, TelemetryHold
 from fleet.services.evidence import sweep_evidence as sweep_files
 
@@ -231,7 +231,7 @@ def _keep(cursor: CollectorCursor, reports: Sequence[adapters.Report], *, until:
         result = services.record(reports, source=cursor.collector, key=key, now=clock.now())
     cursor.collected_until = until
     if any(report.kind in TELL_OF_FAULTS for report in reports):
-        hint(follow_up)
+        hint_rarely(follow_up)
     if result.refused:
         first = result.refused[0]
         logger.warning(

@@ -43,7 +43,7 @@ from fleet.api.serializers import (
     TokenSerializer,
     VersionsSerializer,
 )
-from fleet.hints import hint
+from fleet.hints import hint_rarely
 from fleet.models import (
     BundleImage,
     FirmwareBundle,
@@ -179,7 +179,7 @@ class BatchView(APIView):
             sender=person(request),
         )
         if self.kind in tasks.TELL_OF_FAULTS:
-            hint(tasks.follow_up)
+            hint_rarely(tasks.follow_up)
         answer = {
             "source": source,
             "key": key,

@@ -2,12 +2,13 @@
 
 import logging
 import time
+from datetime import timedelta
 
 import pytest
 from celery import Celery
 from django.db import transaction
 
-from fleet.hints import hint
+from fleet.hints import hint, hint_rarely
 
 
 def look_at(number: int) -> None:
@@ -60,3 +61,16 @@ def test_a_broker_that_is_down_is_logged_in_short_time_and_not_raised(settings, 
 
     assert time.monotonic() - begin < 5
     assert "down.task(7,)" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rare_hint_goes_out_once_however_many_requests_ask_for_it():
+    task = Recorder()
+    task.name = "rare"
+
+    for _ in range(100):
+        hint_rarely(task, every=timedelta(seconds=3600))
+    assert task.published == [()]
+
+    hint_rarely(task, every=timedelta(0))
+    assert task.published == [(), ()]
