@@ -25,7 +25,7 @@ class Move(StrEnum):
     """What moves a gate on. A green health check is not among them."""
 
     OBSERVE = "observe"
-    SEND_TO_REVIEW = "send_to_review"
+    SEND_TO_REVIEW = "to_review"
     FAIL = "fail"
     ACCEPT = "accept"
     REJECT = "reject"

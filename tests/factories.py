@@ -187,7 +187,8 @@ def run_checks(gate: Gate, *, user: User | None = None, now: datetime = NOW) -> 
         services.reserve_partner(gate, actor="tests", now=now)
     for check in gate.checks.filter(results=None).exclude(rule__has_key="computed"):
         gate.refresh_from_db()
-        if (check.stage == "observation") != (gate.status == "observing"):
+        is_observed = gate.status == "observing" and now >= gate.observe_until
+        if (check.stage == "observation") != is_observed:
             continue
         outcome = services.Outcome(
             value=passing_value(check.rule), unit=check.unit, reference="https://lab/logs/1"
@@ -210,8 +211,8 @@ def pass_gate(gate: Gate, *, reviewer: User, user: User | None = None, now: date
     services.end_observations(now=now)
     gate.refresh_from_db()
     if gate.status == "observing":
-        gate = run_checks(gate, user=user, now=now)
         now = gate.observe_until
+        gate = run_checks(gate, user=user, now=now)
         read_gate(gate, now=now)
         services.end_observations(now=now)
         gate.refresh_from_db()

@@ -148,7 +148,7 @@ def test_a_gate_tells_what_is_missing_and_what_is_possible():
 
     shown = client_of("viewer").get(f"/api/v1/gates/{gate.pk}").json()
 
-    assert shown["possible"] == ["observe", "send_to_review", "fail", "void"]
+    assert shown["possible"] == ["observe", "to_review", "fail", "void"]
     assert any("read-back" in word for word in shown["missing"])
 
 

@@ -300,6 +300,22 @@ def test_checks_that_pass_begin_the_observation_and_its_end_needs_work_and_an_an
     assert (gate.status, machine.state) == ("awaiting_review", State.AWAITING_RELEASE)
 
 
+def test_hours_that_have_not_passed_cannot_have_been_observed():
+    _, gate = observed_gate()
+
+    with pytest.raises(CheckRefused, match="the whole observation, which ends 2026-03-03 12:00"):
+        report(check_of(gate, "observed_work"), 24, now=NOW + HOUR)
+
+
+def test_work_that_breaks_off_in_the_observation_fails_at_once():
+    machine, gate = observed_gate()
+
+    report(check_of(gate, "observed_work"), None, now=NOW + HOUR, told={"has_failed": True})
+
+    machine.refresh_from_db()
+    assert machine.state == State.VALIDATION_FAILED
+
+
 def awaiting_review(*, user=None, **fields):
     machine, gate = observed_gate(user=user, **fields)
     end = gate.observe_until

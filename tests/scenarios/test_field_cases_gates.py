@@ -63,8 +63,8 @@ def test_s23_the_gate_asks_for_diagnostic_load_observation_and_a_reviewer_each_w
     machine, gate = repaired()
     read_gate(gate)
     run_checks(gate, user=technician)
-    end = gate.observe_until or gate.__class__.objects.get(pk=gate.pk).observe_until
     gate.refresh_from_db()
+    end = gate.observe_until
     states = [(machine_state(machine), gate.status)]
 
     run_checks(gate, user=technician, now=end)

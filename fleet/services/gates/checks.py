@@ -198,6 +198,7 @@ def _report(
     if told := _told_before(check, outcome, key=key):
         return told  # of two who report it at once, the second one waited for the row
     _its_turn(gate, check)
+    _check_observed(gate, check, outcome, now=now)
     _hold_claim(check, token=token)
     _begin(gate, actor=actor, user=user, now=now)
     judged = _judged(gate, check, outcome, now=now)
@@ -229,6 +230,16 @@ def _judged(gate: Gate, check: GateCheck, outcome: Outcome, *, now: datetime) ->
     if check.needs_evidence and not (outcome.files or outcome.reference):
         return Judgement(False, judged.threshold, "no evidence was given")
     return judged
+
+
+def _check_observed(gate: Gate, check: GateCheck, outcome: Outcome, *, now: datetime) -> None:
+    """Refuse what an observation came to while it goes on; that it broke off may be told early."""
+    until = gate.observe_until
+    if check.stage != Stage.OBSERVATION or outcome.has_failed or until is None or now >= until:
+        return
+    raise CheckRefused(
+        f"{check.name} tells of the whole observation, which ends {until:%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def _told_before(check: GateCheck, outcome: Outcome, *, key: str) -> CheckResult | None:

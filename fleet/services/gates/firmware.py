@@ -76,7 +76,7 @@ def open_firmware_gate(
     gate.save()
     GateCheck.objects.bulk_create(checks)
     CheckResult.objects.bulk_create(results)
-    steps = [("opened", why)] + [("send_to_review", "everything was read back")] * is_shown
+    steps = [("opened", why)] + [("to_review", "everything was read back")] * is_shown
     GateEvent.objects.bulk_create(
         event_row(gate, kind, said, actor=actor, now=now) for kind, said in steps
     )
