@@ -27,9 +27,9 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fleet import clock
+from fleet import services as fleet_services
 from fleet.hints import hint
-from fleet.models import Machine, Notice
-from fleet.services.watch import OVERDUE
+from fleet.models import Machine
 from rollouts import aftermath, charts, offers, policies, roles, selectors, services, tasks
 from rollouts.analysis.policy import Guardrail
 from rollouts.changes import changed_since
@@ -124,8 +124,7 @@ def home(request: HttpRequest) -> HttpResponse:
     """What moves, what waits for me, what is stuck."""
     overdue = Machine.objects.filter(deadline_at__lt=clock.now())
     overdue = overdue.select_related("platform", "owner_team", "held_by")
-    # What is overdue stands in a list of its own below.
-    notices = Notice.objects.filter(cleared_at=None).exclude(kind=OVERDUE)
+    notices = fleet_services.alarms()
     moving = Rollout.objects.filter(status__in=MOVING)
     halted = Rollout.objects.filter(status=Status.HALTED)
     ended = Rollout.objects.filter(finished_at__isnull=False)
@@ -138,7 +137,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "halted_count": halted.count(),
         "overdue": overdue.order_by("deadline_at")[:MOST_ON_HOME],
         "overdue_count": overdue.count(),
-        "notices": notices.select_related("machine")[:MOST_ON_HOME],
+        "notices": notices[:MOST_ON_HOME],
         "notice_count": notices.count(),
         "ended": ended.select_related("bundle").order_by("-finished_at")[:MOST_ENDED],
         "reminders": selectors.standing_reminders(limit=MOST_ON_HOME),

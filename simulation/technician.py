@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from fleet import services as fleet_services
-from fleet.errors import StaleMachine
+from fleet.errors import GateMissing, StaleMachine
 from fleet.lifecycle import State, Trigger
 from fleet.models import Gate, GatePlan, Machine, RepairKind
 from rollouts import services as rollout_services
@@ -128,13 +129,34 @@ def _bring_up(order: VirtualOrder | None, *, now: datetime) -> None:
 def _step(machine: Machine, trigger: Trigger, *, now: datetime) -> None:
     if trigger is Trigger.CLOSE_REPAIR:
         _bring_up(_last_order(machine.pk), now=now)
-    gate = _passed_gate(machine, now=now) if trigger is Trigger.RELEASE else None
-    said = gate.why[:200] if gate else ""
-    fleet_services.move_machine(machine, trigger, actor=ACTOR, now=now, gate=said, gate_record=gate)
+    if trigger is Trigger.RELEASE:
+        _release(machine, now=now)
+    else:
+        fleet_services.move_machine(machine, trigger, actor=ACTOR, now=now)
+
+
+def _release(machine: Machine, *, now: datetime) -> None:
+    """Release a machine by its gate; one that had a fault meanwhile is diagnosed again."""
+    try:
+        with transaction.atomic():
+            gate = _passed_gate(machine, now=now)
+            fleet_services.move_machine(
+                machine,
+                Trigger.RELEASE,
+                actor=ACTOR,
+                now=now,
+                gate=gate.why[:200],
+                gate_record=gate,
+            )
+    except GateMissing as error:
+        fleet_services.move_machine(
+            machine, Trigger.REJECT, actor=ACTOR, now=now, reason=str(error)[:300]
+        )
 
 
 def _passed_gate(machine: Machine, *, now: datetime) -> Gate:
-    """Return the gate of a machine that the technicians have looked at from end to end."""
+    """Return the gate of a machine that was looked at since it began to wait for validation."""
+    queued = machine.state_changes.filter(new_state=State.AWAITING_VALIDATION).order_by("-pk")
     plan, _ = GatePlan.objects.get_or_create(
         kind=RepairKind.NO_FAULT_FOUND,
         level=0,
@@ -152,7 +174,7 @@ def _passed_gate(machine: Machine, *, now: datetime) -> Gate:
         plan=plan,
         why=_said(machine, now=now),
         status=Gate.Status.PASSED,
-        opened_at=now,
+        opened_at=queued.values_list("at", flat=True)[0],
         closed_at=now,
     )
 

@@ -85,7 +85,7 @@ from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
 from fleet.services.tickets import take_ticket, tell_tickets
 from fleet.services.triage import diagnose_and_act
-from fleet.services.watch import watch_bypasses, watch_deadlines
+from fleet.services.watch import alarms, watch_bypasses, watch_deadlines
 
 __all__ = [
     "AT_SCHEDULER",
@@ -105,6 +105,7 @@ __all__ = [
     "SwapPreview",
     "add_gate_plan",
     "adopt_wall",
+    "alarms",
     "approve_bundle",
     "assign_repair",
     "break_glass",
@@ -133,8 +134,8 @@ __all__ = [
     "import_outages",
     "intended",
     "intended_bundle",
-    "is_ordered_out",
     "is_claimed",
+    "is_ordered_out",
     "keep_days",
     "keep_drained",
     "keep_evidence",

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, Max, Min, OuterRef, Q
+from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
 
 from fleet.errors import StaleMachine
 from fleet.lifecycle import STATES, State
@@ -20,6 +20,12 @@ ACTOR = "watchdog"
 _MOST_PER_RUN = 2000
 #: A job may start in the moment in which its machine is drained; no gate was passed by then.
 _GRACE = timedelta(minutes=2)
+
+
+def alarms() -> QuerySet[Notice]:
+    """Return the notices that stand, but those of deadlines: they are shown with their machines."""
+    standing = Notice.objects.filter(cleared_at=None).exclude(kind=OVERDUE)
+    return standing.select_related("machine")
 
 
 def watch_deadlines(*, now: datetime) -> int:
