@@ -149,6 +149,15 @@ def test_a_broken_glass_is_a_banner_on_the_page_and_on_the_home_page():
     assert "works without its gate until 2026-03-02 18:00 UTC, by order of ann: launch" in home
 
 
+def test_a_machine_at_work_without_its_gate_is_told_on_the_board_too():
+    machine, client = waiting(), logged_in("operator", name="ann")
+    client.post(f"/machines/{machine.name}/break-glass", {"reason": "launch", "hours": 6})
+
+    shown = client.get("/return/").content.decode()
+
+    assert "works without its gate until 2026-03-02 18:00 UTC, by order of ann: launch" in shown
+
+
 def test_a_reviewer_sees_the_form_once_it_is_over_and_who_broke_it_does_not():
     machine, ann = waiting(), logged_in("operator", "reviewer")
     services.break_glass(machine, user=ann.user, reason="x", until=NOW + HOUR, now=NOW)
