@@ -103,6 +103,7 @@ def returning(request: HttpRequest) -> HttpResponse:
         ],
         "total": sum(column.total for column in columns),
         "overdue": sum(pile.overdue for column in columns for pile in column.piles),
+        "notices": services.alarms()[:CARDS],
     }
     return page(request, "fleet/return/board.html", context, status=400 if form.errors else 200)
 
@@ -174,14 +175,11 @@ def state(request: HttpRequest, name: str) -> HttpResponse:
 class Spark:
     """A small drawing of a number over days."""
 
-    heights: Sequence[float]
+    path: str
+    days: int
     least: int
     most: int
     last: int
-
-    @property
-    def days(self) -> int:
-        return len(self.heights)
 
 
 @fleet_page
@@ -193,14 +191,17 @@ def index(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"title": _("Capacity"), "form": form, "now": now}
     if form.is_valid():
         places, days = form.places(), form.cleaned_data["days"] or capacity.WINDOW_DAYS
-        seen = capacity.queue_figures(now=now, days=days, places=places)
+        today = now.date()
+        since = today - timedelta(days=HISTORY_DAYS - 1)
+        kept = capacity.kept_days(since=since, until=today, places=places)
+        seen = capacity.queue_figures(now=now, days=days, places=places, kept=kept)
         context |= {
             "sentence": _sentence(seen),
             "days": days,
             "queues": [_row(one, seen) for one in seen.queues],
             "expected": round(seen.expected_out, 1),
-            "trends": _trends(now, places),
-            "standings": _standings(now, places),
+            "trends": _trends(now, kept),
+            "standings": _standings(now, places, kept),
             "history": _history(now, places, days) if form.cleaned_data["pool"] else [],
         }
     return page(request, "fleet/capacity/index.html", context, status=400 if form.errors else 200)
@@ -242,14 +243,14 @@ def _row(queue: capacity.Queue, seen: capacity.Queues) -> dict[str, Any]:
     }
 
 
-def _trends(now: datetime, places: Q) -> list[dict[str, Any]]:
+def _trends(now: datetime, kept: Sequence[capacity.KeptDay]) -> list[dict[str, Any]]:
     return [
         {
             "name": NAMES[state],
             "spark": spark([point.waiting for point in points]),
             "weeks": _weeks(points),
         }
-        for state, points in capacity.trends(now=now, places=places).items()
+        for state, points in capacity.trends(now=now, kept=kept).items()
     ]
 
 
@@ -270,12 +271,12 @@ def _weeks(points: Sequence[capacity.Point]) -> list[dict[str, Any]]:
     return found[::-1]
 
 
-def _standings(now: datetime, places: Q) -> list[dict[str, Any]]:
-    today = now.date()
+def _standings(now: datetime, places: Q, kept: Sequence[capacity.KeptDay]) -> list[dict[str, Any]]:
+    names = dict(Platform.objects.values_list("pk", "name"))
     past: dict[tuple[str, str], list[int]] = {}
-    since = today - timedelta(days=HISTORY_DAYS - 1)
-    for _day, one in capacity.history(since=since, until=today, places=places):
-        past.setdefault((one.platform, one.pool), []).append(one.in_service)
+    for one in kept:
+        platform, pool = one.place
+        past.setdefault((names[platform], pool), []).append(one.counts.get("in_service", 0))
     return [
         {"row": row, "spark": spark(past.get((row.platform, row.pool), []))}
         for row in capacity.standings(now=now, pools=places)
@@ -291,18 +292,19 @@ def _history(now: datetime, places: Q, days: int) -> list[dict[str, Any]]:
 
 
 def spark(series: Sequence[int]) -> Spark | None:
-    """Return a small drawing of a series, between nothing and its most.
+    """Return a small drawing of a series, one bar a day, between nothing and its most.
 
     Examples
     --------
-    >>> spark([0, 2, 4]).heights
-    [0.0, 12.0, 24.0]
+    >>> spark([0, 4]).path
+    'M0 24v-0.0h.9v0.0zM1 24v-24.0h.9v24.0z'
     """
     if not series:
         return None
     most = max(*series, 1)
-    heights = [round(HEIGHT * value / most, 1) for value in series]
-    return Spark(heights, min(series), max(series), series[-1])
+    heights = [HEIGHT * value / most for value in series]
+    bars = (f"M{at} 24v-{high:.1f}h.9v{high:.1f}z" for at, high in enumerate(heights))
+    return Spark("".join(bars), len(series), min(series), max(series), series[-1])
 
 
 def span(hours: float | None) -> str:

@@ -161,6 +161,25 @@ def test_figures_of_a_past_time_do_not_know_what_came_after():
 
 
 @pytest.mark.django_db
+def test_of_the_day_of_a_past_time_only_what_had_happened_by_then_counts():
+    [machine] = make_machines(1, now=NOW - 20 * DAY)
+    move(machine, *OUT, at=NOW - 2 * DAY)
+    move(machine, Trigger.START_REPAIR, at=NOW)
+    services.keep_days(now=NOW + 2 * DAY)
+
+    before, after = (
+        next(one for one in seen.queues if one.state == "awaiting_repair").figures
+        for seen in (
+            capacity.queue_figures(now=NOW - HOUR, is_past=True),
+            capacity.queue_figures(now=NOW + HOUR, is_past=True),
+        )
+    )
+
+    assert (before.ended, before.open, before.oldest_open_hours) == (0, 1, 47.0)
+    assert (after.ended, after.open, after.median_hours) == (1, 0, 48.0)
+
+
+@pytest.mark.django_db
 def test_a_pool_can_be_asked_for_alone():
     one, other = make_machine(pool="a", now=NOW - DAY), make_machine(pool="b", now=NOW - DAY)
     move(one, Trigger.DRAIN, Trigger.TAKE_OUT, at=NOW)
