@@ -10,6 +10,8 @@ from fleet.errors import CordonStands, FleetError, GateMissing
 from fleet.lifecycle import TRANSITIONS, State, Trigger
 from fleet.models import Machine
 from tests.factories import NOW, make_fault_report, make_machine, make_passed_gate, make_user
+from tests.rollouts.fakes import Driver, FakeFleet
+from tests.rollouts.plans import started
 
 pytestmark = pytest.mark.django_db
 
@@ -193,3 +195,49 @@ def test_s25_neither_order_nor_broken_glass_nor_its_end_lifts_a_cordon():
     glass.refresh_from_db()
     assert glass.ended_at is not None
     assert machine.cordons.get().lifted_at is None
+
+
+# --- a rollout and a person want the same machine -------------------------------------------------
+
+
+def test_a_rollout_gives_up_a_machine_that_is_ordered_out_while_it_drains(
+    fake_fleet: FakeFleet, driver: Driver
+):
+    rollout = started(fake_fleet, machines=20)
+    fake_fleet.behaviour = dict.fromkeys(fake_fleet.versions, "busy")
+    driver.settle()
+    attempt = rollout.attempts.filter(status="draining").first()
+    machine = attempt.machine
+
+    services.take_out(machine, actor="ann", reason="smells", at_once=False, now=driver.now)
+    assert Machine.objects.get(pk=machine.pk).state == State.DRAINING
+    driver.run(rollout, hours=1)
+    services.tell_scheduler(now=driver.now)
+    fake_fleet.behaviour[machine.name] = "ok"
+    services.tell_scheduler(now=driver.now)
+
+    attempt.refresh_from_db()
+    assert attempt.status == "called_off"
+    assert machine.name not in fake_fleet.flashed
+    assert Machine.objects.get(pk=machine.pk).state == State.AWAITING_DIAGNOSIS
+    assert machine.name in fake_fleet.drained
+
+
+def test_s25_the_scheduler_is_not_given_a_machine_that_a_person_holds_when_its_rollout_is_done(
+    fake_fleet: FakeFleet, driver: Driver
+):
+    rollout = started(fake_fleet, machines=20)
+    driver.settle()
+    attempt = rollout.attempts.exclude(started_at=None).first()
+    machine = attempt.machine
+    held = services.cordon(machine, owner="ann", reason="waiting for vendor", now=driver.now)
+
+    driver.run(rollout, hours=4)
+    services.tell_scheduler(now=driver.now)
+
+    attempt.refresh_from_db()
+    assert attempt.status == "succeeded"
+    assert machine.name in fake_fleet.drained
+    services.lift_cordon(held, owner="ann", now=driver.now)
+    services.tell_scheduler(now=driver.now)
+    assert machine.name not in fake_fleet.drained
