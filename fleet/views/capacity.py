@@ -276,7 +276,8 @@ def _standings(now: datetime, places: Q, kept: Sequence[capacity.KeptDay]) -> li
     past: dict[tuple[str, str], list[int]] = {}
     for one in kept:
         platform, pool = one.place
-        past.setdefault((names[platform], pool), []).append(one.counts.get("in_service", 0))
+        out = sum(one.counts.get(state, 0) for state in queues.OUT)
+        past.setdefault((names[platform], pool), []).append(out)
     return [
         {"row": row, "spark": spark(past.get((row.platform, row.pool), []))}
         for row in capacity.standings(now=now, pools=places)

@@ -18,6 +18,8 @@ from fleet.views import fleet_page, page
 from fleet.views.capacity import NAMES, span
 
 WORK = "fleet.work_repair"
+#: Both forms of the page have a kind and a slot; ids have to differ.
+CLAIM_IDS = "claim_%s"
 MOST_SWAPS = 100
 MOST_STAYS = 200
 MOST_CONFLICTS = 100
@@ -113,7 +115,8 @@ def _machine(
     seen: SwapPreview | None = None,
 ) -> HttpResponse:
     now = clock.now()
-    swap_form, claim_form = swap_form or SwapForm(), claim_form or ClaimForm()
+    swap_form = swap_form or SwapForm()
+    claim_form = claim_form or ClaimForm(auto_id=CLAIM_IDS)
     stays = capacity.stays_of(own, until=now)[::-1]
     may_work = request.user.has_perm(WORK)
     is_wrong = bool(swap_form.errors or claim_form.errors)
@@ -173,7 +176,7 @@ def swap(request: HttpRequest, name: str) -> HttpResponse:
 @_work
 def claim(request: HttpRequest, name: str) -> HttpResponse:
     """Write down what the machine claims from now on."""
-    own, form = _found(name), ClaimForm(request.POST)
+    own, form = _found(name), ClaimForm(request.POST, auto_id=CLAIM_IDS)
     if not form.is_valid():
         return _machine(request, own, claim_form=form)
     wanted = Claim(**form.cleaned_data)
