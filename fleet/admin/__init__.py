@@ -45,6 +45,7 @@ from fleet.models import (
     Observation,
     Platform,
     Recovery,
+    ServiceDay,
     StateChange,
     Team,
     TelemetryBatch,
@@ -489,6 +490,13 @@ class TelemetrySummaryAdmin(RecordAdmin):
 
     def get_queryset(self, request):  # type: ignore[no-untyped-def]
         return super().get_queryset(request).defer("content")
+
+
+@admin.register(ServiceDay)
+class ServiceDayAdmin(RecordAdmin):
+    list_display = ("day", "platform", "pool", "job_kind", "machines", "service_hours")
+    list_filter = ("platform", "job_kind")
+    list_select_related = ("platform",)
 
 
 @admin.register(CollectorCursor)

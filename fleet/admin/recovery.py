@@ -10,6 +10,7 @@ from fleet.models import (
     GateCheck,
     GateEvent,
     GatePlan,
+    ImpactCursor,
     Incident,
     IncidentCursor,
     IncidentEvent,
@@ -54,6 +55,11 @@ class JobImpactAdmin(RecordAdmin):
     list_filter = ("job_kind", "outcome")
     search_fields = ("=job",)
     ordering = ("-pk",)
+
+
+@admin.register(ImpactCursor)
+class ImpactCursorAdmin(RecordAdmin):
+    list_display = ("done_to",)
 
 
 @admin.register(Repair)

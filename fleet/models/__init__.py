@@ -17,6 +17,7 @@ from fleet.models.gates import CheckResult, Evidence, Gate, GateCheck, GateEvent
 from fleet.models.holds import TelemetryHold
 from fleet.models.identity import MachineClaim
 from fleet.models.incidents import (
+    ImpactCursor,
     Incident,
     IncidentCursor,
     IncidentEvent,
@@ -30,7 +31,7 @@ from fleet.models.lifecycle import Cordon, StateChange
 from fleet.models.notices import Notice
 from fleet.models.owners import HandOver, RoleTeam
 from fleet.models.repairs import PartSwap, Repair, RepairEvent, RepairKind
-from fleet.models.summary import TelemetrySummary
+from fleet.models.summary import ServiceDay, TelemetrySummary
 from fleet.models.telemetry import (
     CollectorCursor,
     Fault,
@@ -69,6 +70,7 @@ __all__ = [
     "GatePlan",
     "HandOver",
     "Heartbeat",
+    "ImpactCursor",
     "Incident",
     "IncidentCursor",
     "IncidentEvent",
@@ -88,6 +90,7 @@ __all__ = [
     "RepairKind",
     "RoleTeam",
     "SchedulerWord",
+    "ServiceDay",
     "StateChange",
     "TakeOut",
     "Team",

@@ -171,7 +171,8 @@ class JobImpact(AppendOnlyModel):
     """What an incident did to one job's work. A correction is a new row that names the old one.
 
     `accelerator_hours_lost` follows the formula that `formula` names; it is empty where what the
-    formula needs was not recorded.
+    formula needs was not recorded. Without an incident nothing that a machine told explains it,
+    and `cause` is what its source says.
     """
 
     class Outcome(models.TextChoices):
@@ -182,9 +183,24 @@ class JobImpact(AppendOnlyModel):
         JOB_LOST = "job_lost"
         NO_JOB = "no_job"
 
-    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="impacts")
+    incident = models.ForeignKey(
+        Incident, on_delete=models.PROTECT, related_name="impacts", null=True, blank=True
+    )
+    machine = models.ForeignKey(
+        Machine,
+        on_delete=models.PROTECT,
+        related_name="impacts",
+        null=True,
+        blank=True,
+        help_text="where it was seen; empty: its source named none",
+    )
+    cause = models.CharField(
+        max_length=16, choices=Incident.Cause, blank=True, help_text="by its source"
+    )
     job = models.CharField(max_length=100, blank=True)
-    job_kind = models.CharField(max_length=24, choices=JobKind, default=JobKind.OTHER)
+    job_kind = models.CharField(
+        max_length=24, choices=JobKind, default="", blank=True, help_text="empty: not told"
+    )
     outcome = models.CharField(max_length=32, choices=Outcome)
     fault_at = models.DateTimeField()
     detected_at = models.DateTimeField(null=True, blank=True)
@@ -194,6 +210,12 @@ class JobImpact(AppendOnlyModel):
     replicas_affected = models.PositiveIntegerField(null=True, blank=True)
     replicas_total = models.PositiveIntegerField(null=True, blank=True)
     accelerators = models.PositiveIntegerField(null=True, blank=True, help_text="of the whole job")
+    recovery_seconds = models.FloatField(
+        null=True, blank=True, help_text="where it is not resumed less fault"
+    )
+    stall_seconds = models.FloatField(
+        null=True, blank=True, help_text="how long all replicas stood still"
+    )
     repeated_seconds = models.FloatField(null=True, blank=True)
     repeated_steps = models.PositiveIntegerField(null=True, blank=True)
     slowdown = models.FloatField(
@@ -228,8 +250,29 @@ class JobImpact(AppendOnlyModel):
                 | models.Q(resumed_at__gte=models.F("fault_at")),
                 name="impact_not_resumed_before_fault",
             ),
+            models.CheckConstraint(
+                condition=models.Q(replicas_affected__isnull=True)
+                | models.Q(replicas_affected__lte=models.F("replicas_total")),
+                name="impact_replicas_within_total",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(incident__isnull=True) | models.Q(cause=""),
+                name="impact_cause_is_the_incidents",
+            ),
         )
-        indexes = (models.Index(fields=["fault_at"], name="impact_fault_at"),)
+        indexes = (
+            models.Index(fields=["fault_at"], name="impact_fault_at"),
+            models.Index(fields=["job", "fault_at"], name="impact_job_fault_at"),
+        )
 
     def __str__(self) -> str:
         return f"{self.job or 'no job'}: {self.outcome}"
+
+
+class ImpactCursor(models.Model):
+    """How far interruptions have been put down as impacts; one row, and the lock of who does it."""
+
+    done_to = models.PositiveBigIntegerField(default=0, help_text="key of an interruption")
+
+    def __str__(self) -> str:
+        return f"up to interruption {self.done_to}"

@@ -4,6 +4,8 @@ from typing import ClassVar
 
 from django.db import models
 
+from fleet.models.inventory import Platform
+
 
 class TelemetrySummary(models.Model):
     """What the machines of one range of keys reported on one day, added up and packed.
@@ -34,3 +36,32 @@ class TelemetrySummary(models.Model):
 
     def __str__(self) -> str:
         return f"machines from {self.first_machine} on {self.day}"
+
+
+class ServiceDay(models.Model):
+    """Machine-time that one range of machines reported on one day, by platform, pool and workload.
+
+    Written with the day's `TelemetrySummary` and from it; never a truth of its own. It stays when
+    the summary goes. A machine counts where it stood when the row was made.
+    """
+
+    day = models.DateField()
+    first_machine = models.BigIntegerField(help_text="first key of the range")
+    platform = models.ForeignKey(Platform, on_delete=models.PROTECT, related_name="+")
+    pool = models.CharField(max_length=100, blank=True)
+    job_kind = models.CharField(max_length=24, blank=True, help_text="empty: not told")
+    machines = models.PositiveIntegerField(help_text="that reported")
+    covered_hours = models.FloatField(help_text="machine-hours that reports cover")
+    service_hours = models.FloatField(help_text="machine-hours in service of these")
+
+    class Meta:
+        ordering = ("day", "first_machine")
+        constraints = (
+            models.UniqueConstraint(
+                fields=["day", "first_machine", "platform", "pool", "job_kind"],
+                name="service_day_once",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.platform} {self.pool} {self.job_kind} on {self.day}"

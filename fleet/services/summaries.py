@@ -1,14 +1,17 @@
 """Keep the summaries of telemetry: a row per day and range of machines, remade while it changes."""
 
 import time as wall_time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
+from django.db import transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
-from fleet import digests, leases, summaries
-from fleet.models import Machine, TelemetrySummary
+from fleet import digests, goodput, leases, summaries
+from fleet.models import Machine, ServiceDay, TelemetrySummary
 
 #: A day that is not settled is summed up again after so long.
 EVERY = timedelta(hours=1)
@@ -75,13 +78,66 @@ def _make(day: date, first: int, *, last: int, now: datetime) -> None:
     until = min(start + timedelta(days=1), now)
     machines = summaries.of_range(first)
     digest = summaries.digest_of(machines, since=start, until=until, now=now)
-    own.update(
-        as_of=now,
-        last_machine=last,
-        reports_from=summaries.first_report(machines, since=start, until=until),
-        content=digests.pack(digest, first_machine=first),
-        leased_until=None,
+    began = summaries.first_report(machines, since=start, until=until)
+    with transaction.atomic():
+        own.update(
+            as_of=now,
+            last_machine=last,
+            reports_from=began,
+            content=digests.pack(digest, first_machine=first),
+            leased_until=None,
+        )
+        _keep_service(day, first, digest=digest)
+
+
+def _keep_service(day: date, first: int, *, digest: digests.Digest) -> None:
+    """Remake the machine-time of one day and range by platform, pool and kind of job."""
+    places = {
+        pk: (platform, pool)
+        for pk, platform, pool in Machine.objects.filter(
+            pk__gte=first, pk__lt=first + TelemetrySummary.MACHINES
+        ).values_list("pk", "platform_id", "pool")
+    }
+    kinds = [goodput.job_kind(name) for name in digest.workloads]
+    reports = digest.reports
+    found: dict[tuple[int, str, str], _Service] = defaultdict(_Service)
+    for machine, workload, covered, service in zip(
+        reports.machine.tolist(),
+        reports.workload.tolist(),
+        reports.covered_seconds.tolist(),
+        reports.service_seconds.tolist(),
+        strict=True,
+    ):
+        if machine in places:
+            found[*places[machine], kinds[workload]].add(machine, covered, service)
+    ServiceDay.objects.filter(day=day, first_machine=first).delete()
+    ServiceDay.objects.bulk_create(
+        ServiceDay(
+            day=day,
+            first_machine=first,
+            platform_id=platform,
+            pool=pool,
+            job_kind=kind,
+            machines=len(told.machines),
+            covered_hours=told.covered_seconds / 3600,
+            service_hours=told.service_seconds / 3600,
+        )
+        for (platform, pool, kind), told in sorted(found.items())
     )
+
+
+@dataclass
+class _Service:
+    """Machine-time of one place and kind of job."""
+
+    machines: set[int] = field(default_factory=set)
+    covered_seconds: float = 0.0
+    service_seconds: float = 0.0
+
+    def add(self, machine: int, covered: float, service: float) -> None:
+        self.machines.add(machine)
+        self.covered_seconds += covered
+        self.service_seconds += service
 
 
 def _forget(*, now: datetime) -> None:
