@@ -51,6 +51,7 @@ from rollouts.models import Attempt, Evaluation, Order, Rollout
 from rollouts.roster import roster_changes
 from rollouts.services.plans.risk import residual_risk
 from rollouts.suspects import line_up
+from rollouts.wave_gates import unreviewed
 
 View = Callable[..., HttpResponse]
 
@@ -237,6 +238,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
         "plan": plan,
         "forecast": selectors.forecast_of(rollout),
         "risk": residual_risk(rollout) if rollout.status == Status.AWAITING_APPROVAL else None,
+        "unreviewed": unreviewed(rollout),
     }
     return page(request, "rollouts/detail.html", context)
 

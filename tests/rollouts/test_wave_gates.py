@@ -90,9 +90,11 @@ def test_an_owner_accepts_a_waves_gates_with_one_click():
     client, path = page_of(rollout)
 
     offered = client.get(path).content.decode()
+    told = client.get(reverse("rollouts:detail", args=[rollout.pk])).content.decode()
     answer = client.post(path, {"wave": 1, "reason": "versions agree"})
 
     assert "Accept 3 gates" in offered
+    assert "3 wait for their review" in told
     assert answer.status_code == 302
     assert set(Gate.objects.values_list("status", flat=True)) == {"passed"}
 
