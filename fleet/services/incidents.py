@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import episodes
-from fleet.bulk import insert_new
+from fleet.bulk import batches, insert_new
 from fleet.episodes import Episode, Joined, Seen, Span
 from fleet.faults import HAPPENED_AT
 from fleet.lifecycle import State
@@ -24,8 +24,8 @@ from fleet.models import (
 )
 
 ACTOR = "incidents"
-#: Faults of one transaction.
-BATCH = 5000
+#: Faults, or incidents to be closed, of one transaction: others who write wait for so long.
+BATCH = 1000
 #: Keys below the cursor that are looked at again: a fault may be committed after one that is newer.
 OVERLAP = 20_000
 #: All faults are looked through for one that was passed over, this often.
@@ -393,14 +393,20 @@ def _signatures_of(incidents: Collection[int]) -> dict[int, set[str]]:
 # --- the end -------------------------------------------------------------------------------------
 
 
-@transaction.atomic
 def _close_what_is_over(*, now: datetime) -> int:
     """Close incidents that are over, with the time at which they were; return how many."""
-    _hold_cursor()
     rules = read_rules()
-    over = []
     soonest = now - min(rules.gaps.values(), default=DEFAULT_GAP)
-    still = Incident.objects.filter(closed_at=None, last_fault_at__lte=soonest)
+    still = Incident.objects.filter(closed_at=None, last_fault_at__lte=soonest).order_by("pk")
+    keys = list(still.values_list("pk", flat=True))
+    return sum(_close(some, rules=rules, now=now) for some in batches(keys, size=BATCH))
+
+
+@transaction.atomic
+def _close(keys: Sequence[int], *, rules: Rules, now: datetime) -> int:
+    _hold_cursor()
+    over = []
+    still = Incident.objects.filter(pk__in=keys, closed_at=None)
     for incident in still.select_related("machine"):
         at, why = ending(incident, gap=rules.gaps.get(incident.family, DEFAULT_GAP))
         if at is not None and at <= now:

@@ -13,7 +13,15 @@ from django.db import connection
 from fleet import services
 from fleet.errors import FleetError, MachineHeld, StaleMachine
 from fleet.lifecycle import State, Trigger
-from fleet.models import Fault, FaultSignature, Machine, StateChange, TakeOut
+from fleet.models import (
+    Fault,
+    FaultSignature,
+    Incident,
+    IncidentFault,
+    Machine,
+    StateChange,
+    TakeOut,
+)
 from tests.factories import (
     NOW,
     make_fault_report,
@@ -181,3 +189,36 @@ def test_one_read_back_recorded_twice_at_once_appends_once():
     )
 
     assert machine.firmware.count() == 1
+
+
+def test_two_workers_put_each_fault_into_one_incident():
+    for number in range(3):
+        machines = make_machines(5)
+        reports = [make_fault_report(machine) for machine in machines]
+        services.record(reports, source="test", key=f"race-{number}", now=NOW)
+        record = partial(services.record_incidents, now=NOW)
+
+        results = at_once(record, record)
+
+        assert sorted(results) == [0, 5]
+        assert Incident.objects.filter(machine__in=machines).count() == 5
+        assert IncidentFault.objects.filter(incident__machine__in=machines).count() == 5
+
+
+def test_a_fault_that_goes_on_while_its_incident_is_diagnosed_keeps_the_diagnosis():
+    machine = make_machine()
+    services.record([make_fault_report(machine)], source="test", key="first", now=NOW)
+    services.record_incidents(now=NOW)
+    for number in range(1, 4):
+        incident = Incident.objects.get()
+        later = make_fault_report(machine, time=NOW + timedelta(minutes=number))
+        services.record([later], source="test", key=str(number), now=NOW)
+        said = {"diagnosis": f"word {number}", "cause": "hardware", "actor": "ann", "now": NOW}
+
+        at_once(
+            partial(services.record_incidents, now=NOW),
+            partial(services.diagnose_incident, incident, **said),
+        )
+
+        incident.refresh_from_db()
+        assert (incident.diagnosis, incident.fault_count) == (f"word {number}", number + 1)
