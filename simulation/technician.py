@@ -159,7 +159,7 @@ def _passed_gate(machine: Machine, *, now: datetime) -> Gate:
     queued = machine.state_changes.filter(new_state=State.AWAITING_VALIDATION).order_by("-pk")
     plan, _ = GatePlan.objects.get_or_create(
         kind=RepairKind.NO_FAULT_FOUND,
-        level=0,
+        level=9,  # no recurrence asks for it: no machine gets this plan but by these hands
         version=1000,
         defaults={
             "title": "virtual diagnostics",
