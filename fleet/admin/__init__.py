@@ -18,7 +18,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from fleet import clock, services
-from fleet.admin import lifecycle, recovery  # noqa: F401 - they register their models
+from fleet.admin import capacity, lifecycle, recovery  # noqa: F401 - they register their models
 from fleet.admin.base import ConfigAdmin, RecordAdmin, RecordInline
 from fleet.errors import BundleFrozen, FleetError
 from fleet.models import (
@@ -165,6 +165,8 @@ class MachineAdmin(ConfigAdmin):
         "registered_at",
         "job",
         "workload",
+        "serial",  # claims, each with its time: changed on the machine's identity page
+        "bmc_address",
     )
     fieldsets = (
         (None, {"fields": ("name", "platform", "team", "serial", "labels")}),
