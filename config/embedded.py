@@ -26,6 +26,7 @@ from django.db import connections
 from waitress.server import create_server
 
 from config.celery import app
+from config.uploads import most_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,14 @@ class EmbeddedWeb:
         from config.wsgi import application
 
         try:
-            self._server = create_server(application, host=host, port=port, threads=4)
+            self._server = create_server(
+                application,
+                host=host,
+                port=port,
+                threads=4,
+                # What is somewhat too large is told in words; what is far too large is not read.
+                max_request_body_size=2 * most_bytes(),
+            )
         except OSError as error:
             raise StartFailed(f"cannot listen on {host}:{port}: {error.strerror}") from error
         self.port = int(self._server.effective_port)
