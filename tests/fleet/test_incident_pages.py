@@ -1,5 +1,6 @@
 """One incident, followed from its telemetry to what became of it: the page and the API alike."""
 
+import html
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from fleet import services, stories, tasks
 from fleet.adapters import Report
 from fleet.errors import IncidentClosed, IncidentRefused
 from fleet.lifecycle import State, Trigger
-from fleet.models import Change, Clock, Fault, Incident, JobImpact, Machine, Repair
+from fleet.models import Change, Clock, Component, Fault, Incident, JobImpact, Machine, Repair
 from rollouts.models import Block, Membership, Rollout, Wave
 from tests.factories import (
     NOW,
@@ -23,6 +24,7 @@ from tests.factories import (
     make_recovery_report,
     make_user,
 )
+from tests.fleet.repairs_world import gpu
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -277,6 +279,27 @@ def test_a_machine_that_is_out_has_no_later_yet():
     later = stories.story(incident, as_of=NOW + 9 * HOUR).later
 
     assert (later.since, later.exposure_hours) == (None, 0.0)
+
+
+def test_a_story_goes_on_to_the_repair_its_parts_and_its_gate():
+    incident = make_incident(component="gpu 3")
+    machine = incident.machine
+    Component.objects.create(machine=machine, kind="gpu", slot="3", serial="G-OLD")
+    put_under_diagnosis(machine)
+    said = {"diagnosis": "dead", "cause": "hardware", "repair_kind": "gpu_swap"}
+    say(services.diagnose_and_act, incident, **said)
+    repair = Repair.objects.get(incident=incident)
+    worker = services.by_person(make_user("kim"))
+    services.start_repair(repair, by=worker, now=NOW + 2 * HOUR)
+    services.close_repair(repair, swaps=[gpu()], by=worker, now=NOW + 3 * HOUR)
+
+    told = api().get(f"/api/v1/incidents/{incident.pk}").json()
+    page = logged_in().get(f"/incidents/{incident.pk}/").content.decode()
+
+    assert told["repairs"][0]["swaps"][0]["new_serial"] == "G-NEW"
+    assert [gate["status"] for gate in told["gates"]] == ["open"]
+    assert "G-NEW" in page
+    assert told["gates"][0]["why"] in html.unescape(page)
 
 
 # --- the pages -----------------------------------------------------------------------------------
