@@ -46,7 +46,7 @@ def signature(key: bytes, *, message_id: str, at: datetime, body: bytes) -> str:
     --------
     >>> at = datetime(2026, 3, 2, 12, tzinfo=UTC)
     >>> signature(b"k" * 24, message_id="m1", at=at, body=b"{}")
-    'v1,9KbQTMQZuaUaeFXyF8TSO1hcBsTVdmtZZpo0YbHMmAE='
+    'v1,UYcoiFbB5JxFSQXlceO1fHH6dkuHFG1m+ZN8gVICEeY='
     """
     signed = b".".join((message_id.encode(), b"%d" % int(at.timestamp()), body))
     digest = hmac.new(key, signed, hashlib.sha256).digest()
