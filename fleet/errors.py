@@ -203,3 +203,15 @@ class IncidentRefused(FleetError):
 
 class IncidentClosed(FleetError):
     """The incident is over, or part of another one; it is not diagnosed any more."""
+
+
+class ImpactRefused(FleetError):
+    """An effect on a job cannot be so; `reasons` lists everything that is wrong at once."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class ImpactConflict(FleetError):
+    """An impact's key was used before, for another one."""

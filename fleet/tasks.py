@@ -129,6 +129,7 @@ def follow_up() -> None:
     """
     now = clock.now()
     services.record_incidents(now=now)
+    services.record_interruptions(now=now)
     services.void_gates(now=now)
     services.charge_repairs(now=now)
     if services.take_out_by_rule(now=now):

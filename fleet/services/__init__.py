@@ -59,8 +59,10 @@ from fleet.services.gates import (
 )
 from fleet.services.holds import BMC, hold_telemetry
 from fleet.services.identity import claim, observe_claims
+from fleet.services.impacts import Impact, interruption, record_impact
 from fleet.services.imports import ImportResult, import_history
 from fleet.services.incidents import record_incidents
+from fleet.services.interruptions import accelerators_of, record_interruptions
 from fleet.services.inventory import register_machines, register_platform
 from fleet.services.jobs import record_jobs
 from fleet.services.lifecycle import cordon, lift_cordon, move_machine, retire_machine
@@ -95,6 +97,7 @@ __all__ = [
     "BatchResult",
     "By",
     "Found",
+    "Impact",
     "ImportResult",
     "Intended",
     "Outcome",
@@ -103,6 +106,7 @@ __all__ = [
     "Reviewed",
     "StoredFile",
     "SwapPreview",
+    "accelerators_of",
     "add_gate_plan",
     "adopt_wall",
     "alarms",
@@ -134,6 +138,7 @@ __all__ = [
     "import_outages",
     "intended",
     "intended_bundle",
+    "interruption",
     "is_claimed",
     "is_ordered_out",
     "keep_days",
@@ -161,7 +166,9 @@ __all__ = [
     "record",
     "record_change",
     "record_foreign_drains",
+    "record_impact",
     "record_incidents",
+    "record_interruptions",
     "record_jobs",
     "record_jump",
     "record_readings",
