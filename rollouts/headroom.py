@@ -333,6 +333,25 @@ def members_of_domain(attempt: Attempt) -> list[Attempt]:
     return list(newest.values())
 
 
+def others_of_domain(attempt: Attempt) -> list[Attempt]:
+    """Return the attempts of its activation domain on machines that are to be changed, without it.
+
+    Those that only accompany, since their machine runs the intended versions already, are not
+    waited for.
+    """
+    return [
+        member
+        for member in members_of_domain(attempt)
+        if member.pk != attempt.pk and not member.steps.get("accompanies")
+    ]
+
+
+def is_domain_under_way(attempt: Attempt) -> bool:
+    """Tell whether others of its activation domain are written to, and it may reboot with them."""
+    under_way = IN_FLIGHT - {AttemptStatus.DRAINING}
+    return any(member.status in under_way for member in others_of_domain(attempt))
+
+
 def domain_objection(attempt: Attempt) -> str:
     """Say who of its activation domain is not drained or not with it any more; empty: nobody.
 

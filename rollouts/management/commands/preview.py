@@ -87,6 +87,7 @@ def lines(seen: Preview) -> Iterator[str]:
     yield from (f"fixed in advance: {term}" for term in plan.get("terms", ()))
     yield from (f"left out {_group(group)}" for group in plan["excluded"])
     yield from (f"irreversible {_group(group)}" for group in plan["irreversible"])
+    yield from _neighbours(plan.get("neighbours") or {})
     for other in plan["conflicts"]:
         yield f"rollout {other['rollout']} ({other['status']}) has {other['machines']['count']}"
     for pool in plan["capacity"]:
@@ -111,3 +112,11 @@ def _wave(wave: Mapping[str, Any]) -> str:
 def _group(group: Mapping[str, Any]) -> str:
     more = ", …" if group["count"] > len(group["first"]) else ""
     return f"{group['count']}: {group['reason']} ({', '.join(group['first'])}{more})"
+
+
+def _neighbours(found: Mapping[str, Any]) -> Iterator[str]:
+    """Say whom the bundle reboots besides the machines of the plan."""
+    if along := found.get("along", {}).get("count"):
+        yield f"drained with their {found['field']}, since they run the bundle already: {along}"
+    for row in found.get("blocked", ()):
+        yield f"{found['field']} {row['domain']} does not start: not in the plan: {row['machines']}"

@@ -11,7 +11,7 @@ from fleet import services as fleet
 from fleet.adapters import Occupancy, Phase, Step
 from fleet.lifecycle import State
 from rollouts import headroom, planning
-from rollouts.lifecycle import AttemptStatus, Status
+from rollouts.lifecycle import IN_FLIGHT, WAITING, AttemptStatus, Status
 from rollouts.models import Attempt
 from rollouts.services.attempts import doors
 from rollouts.services.attempts.ends import POLL, call_off_taken, fail, return_untouched, wait
@@ -23,6 +23,7 @@ from rollouts.services.attempts.rows import (
     may_write,
     record_readings,
     targets_of,
+    write_steps,
     wrong_in,
 )
 from rollouts.services.records import lock, minutes_of
@@ -39,7 +40,11 @@ def drain(attempt: Attempt, now: datetime) -> bool:
     """
     if attempt.machine.state != State.DRAINING or fleet.is_ordered_out(attempt.machine):
         return call_off_taken(attempt, now)
+    if attempt.steps.get("accompanies") and attempt.drained_at is not None:
+        return _accompany(attempt, now)
     if not may_write(attempt, attempt.rollout):
+        if headroom.is_domain_under_way(attempt):
+            return wait(attempt, now, detail="stays drained while its activation domain reboots")
         return return_untouched(attempt, now, detail=f"the rollout was {attempt.rollout.status}")
     occupancy = doors.drain(attempt, now=now)
     if occupancy.drained_by:
@@ -60,12 +65,33 @@ def drain(attempt: Attempt, now: datetime) -> bool:
         return fail(attempt, AttemptStatus.UNKNOWN, now, detail="no versions could be read")
     if not wrong_in(attempt, readings):
         # Flashed again it would be no evidence of an install, and a risk for nothing.
-        detail = "it runs the intended versions already"
-        return return_untouched(attempt, now, detail=detail, is_over=True)
+        write_steps(attempt, {**attempt.steps, "accompanies": True})
+        return _accompany(attempt, now)
     gate = headroom.may_write(attempt, now=now)
     if not gate.is_open:
         return _wait_for_window(attempt, gate, now)
     return begin_staging(attempt, readings, take_snapshot(attempt, now), now)
+
+
+def _accompany(attempt: Attempt, now: datetime) -> bool:
+    """Give back a machine that is where it is meant to be, once its activation domain is done.
+
+    It reboots with the others, so it stays drained as long as they are worked on, and has to
+    answer afterwards. Where they were put off it is too, so that they can start as one again.
+    """
+    others = headroom.others_of_domain(attempt)
+    detail = "it runs the intended versions already"
+    if any(other.status in IN_FLIGHT for other in others):
+        return wait(attempt, now, detail=f"{detail}; drained with its activation domain")
+    if any(other.status in WAITING for other in others):
+        return return_untouched(attempt, now, detail=detail)
+    ended = max((other.finished_at for other in others if other.finished_at), default=None)
+    if ended is not None and not doors.read_versions(attempt, now=now):
+        if now < ended + minutes_of(attempt.rollout, "return_timeout_minutes"):
+            return wait(attempt, now)
+        detail = "it has not answered since its activation domain was activated"
+        return fail(attempt, AttemptStatus.NEVER_RETURNED, now, detail=detail)
+    return return_untouched(attempt, now, detail=detail, is_over=True)
 
 
 def _wait_for_window(attempt: Attempt, gate: planning.Gate, now: datetime) -> bool:

@@ -106,12 +106,14 @@ class Conflict:
 class Population:
     """Who may be drawn, by name; who is left out, by reason; who else has these machines.
 
-    `unfit` are the reasons that only another bundle or another selector mends: a platform that is
-    not covered, a floor that is violated, versions that cannot be ordered.
+    `current` are those that run the bundle already. `unfit` are the reasons that only another
+    bundle or another selector mends: a platform that is not covered, a floor that is violated,
+    versions that cannot be ordered.
     """
 
     members: Sequence[Member]
     excluded: Mapping[str, Group]
+    current: frozenset[str]
     unfit: frozenset[str]
     irreversible: Mapping[str, Group]
     conflicts: Sequence[Conflict]
@@ -138,6 +140,7 @@ def read_population(
     excluded: dict[str, Group] = {}
     irreversible: dict[str, Group] = {}
     unfit: set[str] = set()
+    current: set[str] = set()
     for pk, name, state, works, labels, place in _rows(
         selected, has_labels=not set(keys) <= _NO_LABELS
     ):
@@ -149,6 +152,7 @@ def read_population(
             is_unfit = bool(why)
         if not why and id(present) in ready.current:
             why = "runs the bundle already"
+            current.add(name)
         if why:
             excluded.setdefault(why, Group()).add(name)
             if is_unfit:
@@ -161,6 +165,7 @@ def read_population(
     return Population(
         members=members,
         excluded=excluded,
+        current=frozenset(current),
         unfit=frozenset(unfit),
         irreversible=irreversible,
         conflicts=_conflicts(members, kinds=kinds, bundle=bundle, besides=besides),

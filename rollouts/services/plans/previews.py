@@ -33,6 +33,7 @@ from rollouts.planning.windows import Place as WindowPlace
 from rollouts.services.evidence.drawn import drawn_from
 from rollouts.services.plans.design import Design, design
 from rollouts.services.plans.forecast import forecast_plan
+from rollouts.services.plans.neighbours import neighbours_of
 from rollouts.services.plans.population import MOST_NAMED, Group, Member, Place
 from rollouts.services.plans.purity import planned_purity
 from rollouts.services.plans.terms import terms_of
@@ -235,6 +236,7 @@ def _summary(
         "merges": [str(merge) for merge in drawn.merges[:MOST_ROWS]],
         "excluded": _groups(people.excluded),
         "irreversible": _groups(people.irreversible),
+        "neighbours": neighbours_of(rollout, people),
         "conflicts": [{**asdict(one), "kinds": list(one.kinds)} for one in people.conflicts],
         "forecast": [_shown(number, word) for number, word in enumerate(words, start=1)],
         "capacity": calendar.capacity(now),

@@ -35,6 +35,7 @@ from rollouts.models import (
 from rollouts.services.attempts.starts import call_off_waiting, queue, requeue
 from rollouts.services.records import Cause, lock, move, move_attempts, move_wave
 from rollouts.services.waves import on_halt
+from rollouts.services.waves.companions import companions
 
 # --- start and install -----------------------------------------------------------------------
 
@@ -133,11 +134,12 @@ def _start_block(block: Block, *, cause: Cause, now: datetime) -> None:
     members = block.members.filter(arm=Membership.Arm.CANARY).exclude(
         machine__in=selectors.left_alone(rollout)
     )
+    images = _images(rollout)
     if rollout.kind == Rollout.Kind.ROLL_BACK:
         targets = _previous_versions(rollout, members.values_list("machine_id", flat=True))
     else:
-        images = _images(rollout)
         targets = dict.fromkeys(members.values_list("machine_id", flat=True), images)
+    targets = {**targets, **companions(rollout, list(targets), images=images)}
     Block.objects.filter(pk=block.pk, started_at=None).update(started_at=now)
     queue(block, targets=targets, cause=cause, now=now)
 

@@ -13,9 +13,17 @@ from rollouts.explain import explain
 from rollouts.lifecycle import IN_FLIGHT
 from rollouts.models import Attempt, Rollout
 from rollouts.services.attempts import starts
-from tests.factories import NOW, make_bundle, make_image, make_user
+from tests.factories import (
+    NOW,
+    make_bundle,
+    make_firmware_record,
+    make_image,
+    make_machines,
+    make_user,
+)
 from tests.rollouts.fakes import Driver, FakeFleet
-from tests.rollouts.plans import NEW, started
+from tests.rollouts.plans import NEW, OLD, started
+from tests.rollouts.test_views import client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -246,6 +254,91 @@ def test_a_machine_that_is_not_in_the_batch_blocks_its_rack_by_name(
     assert set(headroom.startable(block, ready).waiting.values()) == {
         f"rack {first} activates as one and holds {held.name}, which ann has cordoned"
     }
+
+
+def with_one_on_target(fake_fleet: FakeFleet) -> tuple[Rollout, str, set[str]]:
+    """A rollout over racks, a machine that runs the bundle already, and the others of its rack."""
+    make_machines(40, names=[f"r{n:04}" for n in range(40)], versions={"bmc": OLD})
+    for number, machine in enumerate(Machine.objects.order_by("name")):
+        Machine.objects.filter(pk=machine.pk).update(rack=f"r{number // 4}")
+    for rack in range(10):
+        own = Machine.objects.get(name=f"r{rack * 4:04}")
+        make_firmware_record(own, version=NEW, since=NOW + timedelta(seconds=1))
+    names = [machine.name for machine in Machine.objects.order_by("name")]
+    fake_fleet.add(names, bmc=OLD)
+    for name in names[::4]:
+        fake_fleet.versions[name]["bmc"] = NEW
+    rollout = in_racks(fake_fleet, machines=0)
+    rack = rollout.assignments.filter(planned_wave=1).first().machine.rack
+    members = set(Machine.objects.filter(rack=rack).values_list("name", flat=True))
+    ahead = min(members)
+    return rollout, ahead, members - {ahead}
+
+
+def test_a_machine_that_runs_the_bundle_already_is_drained_with_its_rack_and_given_back_untouched(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout, ahead, others = with_one_on_target(fake_fleet)
+    assert not rollout.assignments.filter(machine_name=ahead).exists()
+
+    driver.run(rollout, hours=6)
+
+    assert others <= set(fake_fleet.flashed)
+    assert ahead not in fake_fleet.flashed
+    along = rollout.attempts.get(machine__name=ahead)
+    assert (along.status, along.detail) == (
+        "called_off",
+        "it runs the intended versions already",
+    )
+    done = rollout.attempts.filter(machine__name__in=others)
+    assert set(done.values_list("status", flat=True)) == {"succeeded"}
+    assert along.finished_at >= max(done.values_list("finished_at", flat=True))
+    assert Machine.objects.get(name=ahead).state == "in_service"
+    assert ahead not in fake_fleet.drained
+
+
+def test_a_preview_says_who_is_drained_along_and_which_racks_cannot_start(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout, *_ = with_one_on_target(fake_fleet)
+    racks = dict(Machine.objects.values_list("name", "rack"))
+    foreign = rollout.assignments.filter(planned_wave=2).first().machine
+    fleet.cordon(foreign, owner="ann", reason="waits for its vendor", now=NOW)
+
+    services.cancel(rollout, actor=make_user(), now=NOW)
+    again = services.create_draft(
+        name="again",
+        bundle=rollout.bundle,
+        selector=rollout.selector,
+        document={key: rollout.plan[key] for key in ("unit", "waves", "guardrails", "strata")},
+        author=make_user(),
+        now=NOW,
+    )
+    seen = services.preview(again, now=NOW).summary["neighbours"]
+
+    assert (seen["field"], seen["along"]["count"]) == ("rack", 10)
+    assert seen["blocked"] == [{"domain": racks[foreign.name], "machines": foreign.name}]
+    page = client_of("operator").get(f"/rollouts/{again.pk}/plan").content.decode()
+    assert "run the bundle already: drained with the others" in page
+
+
+def test_a_machine_that_is_drained_with_its_rack_stays_so_through_a_halt_until_the_rack_is_done(
+    fake_fleet: FakeFleet, driver: Driver
+) -> None:
+    rollout, ahead, others = with_one_on_target(fake_fleet)
+    flying = rollout.attempts.filter(machine__name__in=others, status="verifying")
+    for _ in range(6):
+        if not flying.exists():
+            driver.run(rollout, hours=1 / 60)
+    assert flying.exists()
+
+    services.halt(rollout, actor=make_user(), reason="smoke", now=driver.now)
+    driver.run(rollout, hours=1 / 60)
+    assert flying.exists()
+    assert Machine.objects.get(name=ahead).state == "draining"
+
+    driver.run(rollout, hours=3)
+    assert Machine.objects.get(name=ahead).state == "in_service"
 
 
 def test_no_machine_of_a_rack_is_written_to_before_all_of_them_are_drained(
