@@ -68,3 +68,11 @@ class PolicyRefused(RolloutError):
 
 class CaseRefused(RolloutError):
     """A recorded case cannot be read; the message names file, line, column and value."""
+
+
+class FixRefused(RolloutError):
+    """It cannot be asked whether this fix worked: what was done, or when, is not said well."""
+
+
+class PackageRefused(RolloutError):
+    """No package can be made for this supplier case."""

@@ -10,7 +10,7 @@ of one look.
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -38,6 +38,8 @@ MOST_STEPS = 8
 """Moments at which machines are taken to have been fixed; nearby ones are put together."""
 MOST_PERIODS = 8
 """Parts of equal length into which the window is cut besides."""
+MOST_MORE = 100.0
+"""Nobody is asked for more than so many times the machine-days that there were."""
 LEAST_MACHINES = 2
 """A signature that rose on fewer fixed machines is not named as a new pattern."""
 
@@ -156,6 +158,7 @@ class Comparison:
 
     `estimate`, `low` and `high` are None where they do not exist; `spread` is the standard error
     of the log ratio and `inflation` its square over what independent faults would have.
+    `compared_share` is how much of the fixed machine-time has unfixed time in its cell.
     """
 
     fixed: Group
@@ -166,6 +169,7 @@ class Comparison:
     method: str
     spread: float | None = None
     inflation: float = 1.0
+    compared_share: float = 1.0
     left_out: int = 0
 
     @property
@@ -389,6 +393,7 @@ def clustered_ratio(rows: Rows, *, level: float = LEVEL, is_count: bool = True) 
         method="machine-clustered",
         spread=sums.spread(),
         inflation=sums.inflation() if is_count else 1.0,
+        compared_share=min(float(sums.cells[1].sum()) / fixed.days, 1.0),
     )
 
 
@@ -765,7 +770,7 @@ def did_it_work(history: FixHistory, *, level: float = LEVEL) -> Answer:
 def _alike(grid: _Grid, counts: FloatArray, *, level: float) -> Comparison:
     rows, unmatched = grid.alike(counts)
     found = clustered_ratio(rows, level=level)
-    return Comparison(**{**found.__dict__, "left_out": unmatched})
+    return replace(found, left_out=unmatched)
 
 
 def _verdict(
@@ -975,9 +980,14 @@ def _needs(concurrent: Comparison, alike: Comparison, *, level: float) -> float 
     Enough to find a halving (`POWER`), and at least enough for the ratio seen to be told from 1
     or from a halving, whichever is farther.
     """
-    found = [_more(one, level=level) for one in (concurrent, alike)]
-    known = [days for days in found if days is not None]
-    return max(known) if known else None
+    whole = _more(concurrent, level=level)
+    if whole is None or alike.estimate is None:
+        return whole
+    # Machines that stand as controls at several steps have their days counted there each time.
+    days = concurrent.fixed.days + concurrent.unfixed.days
+    matched = _more(alike, level=level)
+    share = days / (alike.fixed.days + alike.unfixed.days)
+    return None if matched is None else max(whole, matched * share)
 
 
 def _more(one: Comparison, *, level: float) -> float | None:
@@ -991,7 +1001,8 @@ def _more(one: Comparison, *, level: float) -> float | None:
         HALVING, canary_fraction=share, alpha=(1 - level) / 2, beta=1 - POWER
     )
     whole = events * one.inflation / (rate * (share * HALVING + 1 - share))
-    return max(whole - had, _to_tell(one, had=had, level=level), 0.0)
+    more = max(whole - had, _to_tell(one, had=had, level=level), 0.0)
+    return more if had <= 0 or more <= MOST_MORE * had else None
 
 
 def _to_tell(one: Comparison, *, had: float, level: float) -> float:
