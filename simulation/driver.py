@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 
 from django.db.models import Min
@@ -12,7 +12,7 @@ from fleet import clock
 from fleet import selectors as fleet_selectors
 from fleet.hints import hint
 from fleet.models import Clock
-from fleet.tasks import collect
+from fleet.tasks import collect, keep_capacity
 from rollouts import selectors
 from rollouts.models import Attempt, Rollout
 from rollouts.tasks import sweep
@@ -47,6 +47,7 @@ class Driver:
         self.fleet = fleet
         self.tick = timedelta(seconds=model_of(fleet).parameters.tick_seconds)
         self.on_step = on_step or (lambda now: None)
+        self.kept_day: date | None = None
 
     def run_until(self, end: datetime) -> None:
         """Let time pass until `end`."""
@@ -81,6 +82,9 @@ class Driver:
             self._wait(
                 now, lambda: not _is_due(technician.next_due_at(), now), partial(hint, reconcile)
             )
+        if now.date() != self.kept_day:
+            hint(keep_capacity)  # nothing waits for it: a day that is missed is added up later
+            self.kept_day = now.date()
         self.on_step(now)
 
     def _wants_telemetry(self, now: datetime) -> bool:

@@ -24,6 +24,8 @@ from fleet.drift import Standing
 from fleet.models import Machine, MachineClaim, PartSwap
 
 WORK = "fleet.work_repair"
+REPORT = "fleet.add_change"
+WITNESSES = ("bmc", "host")
 MOST_CONFLICTS = 1000
 MOST_SWAPS = 1000
 _STANDINGS = [(one.value, one.value) for one in Standing]
@@ -82,10 +84,22 @@ class NewClaimsSerializer(StrictSerializer):
     """What a machine claims from now on."""
 
     claims = IdentityClaimSerializer(many=True, allow_empty=False)
+    witness = serializers.ChoiceField(
+        ["person", "bmc", "host"],
+        default="person",
+        help_text="who says so: a person is refused what another machine claims, a machine is not",
+    )
 
 
 class ClaimsView(SeenByMost):
     """What one machine claims to be, and claimed."""
+
+    def get_permissions(self) -> list[BasePermission]:
+        body = self.request.data if self.request.method == "POST" else {}
+        witness = body.get("witness") if isinstance(body, dict) else None
+        if isinstance(witness, str) and witness in WITNESSES:
+            return [IsAuthenticated(), needs(REPORT)()]
+        return super().get_permissions()
 
     @extend_schema(parameters=[AsOfQuerySerializer], responses=ClaimsSerializer)
     def get(self, request: Request, name: str) -> Response:
@@ -96,13 +110,17 @@ class ClaimsView(SeenByMost):
 
     @extend_schema(request=NewClaimsSerializer, responses={201: ClaimsSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Claim values from now on; refused where another machine claims them."""
+        """Claim values from now on; what a BMC or host says stays as a conflict to be settled."""
         machine = get_object_or_404(Machine, name=name)
         body = NewClaimsSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         wanted = [identity.Claim(**claim) for claim in body.validated_data["claims"]]
         now = clock.now()
-        services.claim(machine, wanted, actor=person(request).get_username(), now=now)
+        witness = body.validated_data["witness"]
+        if witness == "person":
+            services.claim(machine, wanted, actor=person(request).get_username(), now=now)
+        else:
+            services.observe_claims(machine, wanted, source=witness, now=now)
         return Response(_claims(machine, now), status=HTTP_201_CREATED)
 
 

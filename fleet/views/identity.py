@@ -162,7 +162,7 @@ def swap(request: HttpRequest, name: str) -> HttpResponse:
     wanted = form.swap()
     if "confirm" not in request.POST:
         seen = services.preview_swap(own, [wanted], now=now)
-        return _machine(request, own, swap_form=form, seen=seen)
+        return _machine(request, own, swap_form=_as_seen(form, seen), seen=seen)
     services.swap_parts(
         own,
         [wanted],
@@ -171,6 +171,14 @@ def swap(request: HttpRequest, name: str) -> HttpResponse:
         now=now,
     )
     return redirect("fleet:machine-identity", own.name)
+
+
+def _as_seen(form: SwapForm, seen: SwapPreview) -> SwapForm:
+    """Name the part that was seen to leave, so that another one that sits there now is not swapped.
+
+    Somebody else may swap it between the sight and the word.
+    """
+    return SwapForm({**form.cleaned_data, "old_serial": seen.moves[0].old_serial})
 
 
 @_work

@@ -151,6 +151,27 @@ def test_another_machines_claim_is_refused_with_whose_it_is():
     assert "claimed by m1" in answer["detail"]
 
 
+@pytest.mark.parametrize("body", [[], ["x"], "x", {"claims": []}, {"claims": [{"kind": 1}]}, {}])
+def test_a_body_of_another_shape_is_refused(body: Any):
+    make_machine("m1")
+
+    for path in ("claims", "swaps", "swaps/preview"):
+        tell(f"machines/m1/{path}", body, "technician", status=400)
+
+
+def test_what_a_bmc_says_is_written_down_by_a_reporter_and_shown_as_a_conflict():
+    make_machine("m1", serial="S1")
+    make_machine("m2")
+    body = {"claims": [{"kind": "serial", "value": "S1"}], "witness": "bmc"}
+
+    tell("machines/m2/claims", body, "viewer", status=403)
+    tell("machines/m2/claims", body | {"witness": "person"}, "reporter", status=403)
+    tell("machines/m2/claims", body, "reporter", status=201)
+
+    [conflict] = ask("claims/conflicts")["results"]
+    assert (conflict["value"], conflict["machines"]) == ("S1", ["m1", "m2"])
+
+
 def test_a_swap_is_previewed_done_and_followed():
     make_machine("m1", state="repairing", components=[GPU])
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from fleet import services
 from fleet.clock import set_mode
-from fleet.identity import Claim
+from fleet.identity import Claim, Swap
 from fleet.lifecycle import Trigger
 from fleet.models import Machine, PartSwap, Team
 from fleet.services.identity import observe_claims
@@ -174,6 +174,19 @@ def test_a_swap_is_shown_first_and_done_only_when_confirmed():
     page = show("machine-identity", "m1")
     assert "Swapped so far" in page
     assert reverse("fleet:part", args=["G-new"]) in page
+
+
+def test_what_was_seen_to_leave_has_to_be_there_still_when_it_is_confirmed():
+    machine = make_machine("m1", state="repairing", components=[GPU])
+    seen = give("m1", "swap", "technician", **SWAP).content.decode()
+    assert 'name="old_serial" value="G-old"' in seen
+    other = [Swap("gpu", "3", "G-third")]
+    services.swap_parts(machine, other, repair=None, actor="lee", now=NOW)
+
+    late = give("m1", "swap", "technician", **SWAP, old_serial="G-old", confirm="1")
+
+    assert late.status_code == 409
+    assert PartSwap.objects.get().actor == "lee"
 
 
 def test_a_swap_that_would_be_refused_offers_no_button_to_do_it():
