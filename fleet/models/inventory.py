@@ -116,6 +116,11 @@ class Machine(models.Model):
             models.Index(fields=["platform", "state"], name="machine_platform_state"),
             models.Index(fields=["state", "deadline_at"], name="machine_state_deadline"),
             models.Index(fields=["registered_at"], name="machine_registered_at"),
+            models.Index(
+                fields=["state", "job"],
+                condition=models.Q(may_take_work=False),
+                name="machine_takes_no_work",
+            ),
             models.Index(fields=["rack"], name="machine_rack"),
             models.Index(fields=["site", "pool"], name="machine_site_pool"),
             models.Index(

@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from fleet import adapters, clock, leases
 from fleet.adapters import Occupancy
 from fleet.errors import AdapterFailed
 from fleet.lifecycle import State, Trigger
-from fleet.models import Cordon, Machine, SchedulerWord, StateChange, TakeOut
+from fleet.models import Cordon, Machine, SchedulerWord, StateChange
 from fleet.services.departures import carry_on, standing_orders
 from fleet.services.drains import AT_SCHEDULER
 
@@ -32,6 +32,7 @@ _TELL_AGAIN = timedelta(hours=1)
 _MOST_PER_RUN = 1000
 #: After so many silences one after the other it is the scheduler that is away, not a machine.
 _MOST_SILENCES = 3
+_DRAINED = ~Q(drained_as="")
 _IN_A_ROLLOUT = (State.DRAINING, State.UPDATING, State.VERIFYING)
 
 
@@ -66,19 +67,28 @@ def keep_drained(machine: Machine, *, reason: str, now: datetime) -> bool:
 
 
 def _due(*, now: datetime) -> Sequence[int]:
-    """Return the machines to speak of, those about which nothing was said for longest first."""
-    ordered = Exists(TakeOut.objects.filter(machine=OuterRef("pk"), ended_at=None))
-    machines = Machine.objects.annotate(is_ordered_out=ordered)
-    told = ~Q(scheduler_word__drained_as="") & Q(scheduler_word__isnull=False)
-    is_kept_away = Q(may_take_work=False) & _is_ours()
-    is_stale = Q(scheduler_word__told_at__lt=now - _TELL_AGAIN)
-    due = (
-        (is_kept_away & (~told | (is_stale & ~Q(state=State.RETIRED))))
-        | (Q(may_take_work=True) & told)
-        | (Q(is_ordered_out=True) & Q(state=State.DRAINING))
-    )
-    found = machines.filter(due).order_by("scheduler_word__told_at", "pk")
-    return list(found.values_list("pk", flat=True)[:_MOST_PER_RUN])
+    """Return the machines to speak of, those about which nothing was said for longest first.
+
+    Each of the three questions is about few machines of a large fleet, and has an index.
+    """
+    is_drained = Exists(SchedulerWord.objects.filter(_DRAINED, machine=OuterRef("pk")))
+    is_stale = Q(scheduler_word__told_at__lt=now - _TELL_AGAIN) & ~Q(state=State.RETIRED)
+    away = Machine.objects.filter(_is_ours(), may_take_work=False)
+    untold = away.filter(~is_drained | is_stale)
+    back = SchedulerWord.objects.filter(_DRAINED, machine__may_take_work=True)
+    leaving = standing_orders().filter(machine__state=State.DRAINING)
+    due = {
+        pk: told_at
+        for rows, told, machine in (
+            (back, "told_at", "machine_id"),
+            (leaving, "machine__scheduler_word__told_at", "machine_id"),
+            (untold, "scheduler_word__told_at", "pk"),
+        )
+        for pk, told_at in rows.order_by(F(told).asc(nulls_first=True), machine).values_list(
+            machine, told
+        )[:_MOST_PER_RUN]
+    }
+    return sorted(due, key=lambda pk: (due[pk] is not None, due[pk], pk))
 
 
 def _is_ours() -> Q:
