@@ -379,7 +379,7 @@ def clustered_ratio(rows: Rows, *, level: float = LEVEL, is_count: bool = True) 
         return Comparison(fixed, unfixed, None, None, None, "nothing happened where both were")
     if sums.bottom <= 0:
         low = _exact_low(fixed, unfixed, level=level) if is_count else None
-        return Comparison(fixed, unfixed, None, low, None, "exact conditional: unfixed had none")
+        return Comparison(fixed, unfixed, None, low, None, "exact, machines hit: unfixed had none")
     bound = float(student.isf((1 - level) / 2, max(sums.hit - 1, 1)))
     low, high = ratio_limits(
         lambda ratio: sums.z(ratio, is_count=is_count), lower_bound=bound, upper_bound=bound
@@ -398,13 +398,8 @@ def clustered_ratio(rows: Rows, *, level: float = LEVEL, is_count: bool = True) 
 
 
 def _exact_low(fixed: Group, unfixed: Group, *, level: float) -> float:
-    exact = rate_ratio_exact(
-        round(fixed.amount),
-        fixed.days,
-        round(unfixed.amount),
-        unfixed.days,
-        confidence_level=level,
-    )
+    """The lower end from how many machines were hit: thirty faults of one machine are one."""
+    exact = rate_ratio_exact(fixed.hit, fixed.days, 0, unfixed.days, confidence_level=level)
     return exact.low
 
 
