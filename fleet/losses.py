@@ -41,6 +41,9 @@ DAY_SECONDS = 86400
 DAYS = 28
 MOST_DAYS = 400
 MOST_JOBS = 20
+#: Job whose expected ratio is shown where nobody asks for another: 1,024 accelerators, 8 each.
+EXPECTED_MACHINES = 128
+CHECKPOINT_MINUTES = 60.0
 #: Steps of the way back, in their order; a detection is timed by impacts, a drain by its two moves.
 PARTS = (
     "detect",

@@ -49,12 +49,13 @@ NEEDED: Mapping[Order.Kind, str] = {
     Order.Kind.ACKNOWLEDGE: OPERATE,
 }
 
-_RUN = ("fleet.work_repair", "fleet.run_gate", "fleet.add_cordon")
+_RUN = ("fleet.work_repair", "fleet.run_gate", "fleet.add_cordon", "fleet.add_jobimpact")
 _REPORT = (
     "fleet.add_fault",
     "fleet.add_observation",
     "fleet.add_recovery",
     "fleet.add_change",
+    "fleet.add_jobimpact",
 )
 #: Beyond viewing everything and halting, which every group may.
 GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -7,7 +7,9 @@ from fleet.api import (
     capacity,
     firmware,
     gates,
+    goodput,
     identity,
+    impacts,
     incidents,
     lifecycle,
     repairs,
@@ -27,6 +29,7 @@ router.register("gates", gates.GateViewSet, basename="gate")
 router.register("gate-checks", gates.GateCheckViewSet, basename="gate-check")
 router.register("gate-plans", gates.GatePlanViewSet, basename="gate-plan")
 router.register("incidents", incidents.IncidentViewSet, basename="incident")
+router.register("impacts", impacts.ImpactViewSet, basename="impact")
 router.register("cordons", lifecycle.CordonViewSet, basename="cordon")
 router.register("notices", lifecycle.NoticeViewSet, basename="notice")
 router.register("break-glass", lifecycle.BreakGlassViewSet, basename="break-glass")
@@ -49,6 +52,7 @@ urlpatterns = [
     path("telemetry/recoveries", views.RecoveryBatchView.as_view(), name="telemetry-recoveries"),
     path("capacity", capacity.CapacityView.as_view(), name="capacity"),
     path("capacity/history", capacity.CapacityHistoryView.as_view(), name="capacity-history"),
+    path("goodput", goodput.GoodputView.as_view(), name="goodput"),
     path("queues", capacity.QueuesView.as_view(), name="queues"),
     path("queues/trend", capacity.TrendView.as_view(), name="queues-trend"),
     path("claims", identity.ClaimantsView.as_view(), name="claimants"),

@@ -59,7 +59,14 @@ from fleet.services.gates import (
 )
 from fleet.services.holds import BMC, hold_telemetry
 from fleet.services.identity import claim, observe_claims
-from fleet.services.impacts import Impact, interruption, record_impact
+from fleet.services.impacts import (
+    Impact,
+    ImpactsResult,
+    RefusedImpact,
+    interruption,
+    record_impact,
+    record_impacts,
+)
 from fleet.services.imports import ImportResult, import_history
 from fleet.services.incidents import record_incidents
 from fleet.services.interruptions import accelerators_of, record_interruptions
@@ -98,11 +105,13 @@ __all__ = [
     "By",
     "Found",
     "Impact",
+    "ImpactsResult",
     "ImportResult",
     "Intended",
     "Outcome",
     "RecordingResult",
     "Refusal",
+    "RefusedImpact",
     "Reviewed",
     "StoredFile",
     "SwapPreview",
@@ -167,6 +176,7 @@ __all__ = [
     "record_change",
     "record_foreign_drains",
     "record_impact",
+    "record_impacts",
     "record_incidents",
     "record_interruptions",
     "record_jobs",

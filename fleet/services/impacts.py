@@ -1,7 +1,7 @@
 """Record what incidents did to the work of jobs: once per source key, corrected by a new row."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -42,8 +42,8 @@ class Impact:
         Work done twice; seconds follow from steps where the mean time of one is given.
     cause : str
         Where no incident explains it; an incident has its own cause.
-    caused_by : JobImpact
-        The impact whose job took this one's place.
+    caused_by, caused_by_key
+        The impact whose job took this one's place: its row, or its key within the same source.
     corrects : JobImpact
         The row that this one takes the place of.
     """
@@ -68,7 +68,49 @@ class Impact:
     step_seconds: float | None = None
     slowdown: float | None = None
     caused_by: JobImpact | None = None
+    caused_by_key: str = ""
     corrects: JobImpact | None = None
+
+
+@dataclass(frozen=True)
+class RefusedImpact:
+    """Why one impact of many was not recorded; `index` counts from 0."""
+
+    index: int
+    source_key: str
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ImpactsResult:
+    """What became of many impacts; `ids` has one entry for each, None where it was refused."""
+
+    accepted: int
+    duplicates: int
+    refused: Sequence[RefusedImpact]
+    ids: Sequence[int | None]
+
+
+def record_impacts(
+    impacts: Sequence[Impact], *, source: str, now: datetime, user: User | None = None
+) -> ImpactsResult:
+    """Record many impacts of one source, in their order; each is taken or refused by itself."""
+    ids: list[int | None] = []
+    refused: list[RefusedImpact] = []
+    accepted = 0
+    for index, told in enumerate(impacts):
+        try:
+            row, is_new = record_impact(told, source=source, now=now, user=user)
+        except ImpactRefused as why:
+            refused.append(RefusedImpact(index, told.source_key, why.reasons))
+            ids.append(None)
+        except ImpactConflict as why:
+            refused.append(RefusedImpact(index, told.source_key, [str(why)]))
+            ids.append(None)
+        else:
+            accepted += is_new
+            ids.append(row.pk)
+    return ImpactsResult(accepted, len(impacts) - len(refused) - accepted, refused, ids)
 
 
 @transaction.atomic
@@ -91,6 +133,8 @@ def record_impact(
     reasons = list(_wrong(told, source=source, now=now))
     if reasons:
         raise ImpactRefused(reasons)
+    if told.caused_by_key:
+        told = replace(told, caused_by=_named(told, source=source), caused_by_key="")
     values = _values(told)
     known = JobImpact.objects.filter(source=source, source_key=told.source_key).first()
     if known is not None:
@@ -110,9 +154,20 @@ def record_impact(
     return row, True
 
 
+def _named(told: Impact, *, source: str) -> JobImpact:
+    """Return the impact that the same source named before."""
+    cause = JobImpact.objects.filter(source=source, source_key=told.caused_by_key).first()
+    if cause is None:
+        said = f"{told.caused_by_key!r}: {source} told of no impact of that key before this one"
+        raise ImpactRefused([f"caused_by_key: {said}"])
+    if wrong := list(_wrong_links(replace(told, caused_by=cause))):
+        raise ImpactRefused(wrong)
+    return cause
+
+
 def _values(told: Impact) -> dict[str, Any]:
     """Return the columns of an impact, with what follows from what was told."""
-    names = {one.name for one in fields(told)} - {"source_key", "step_seconds"}
+    names = {one.name for one in fields(told)} - {"source_key", "step_seconds", "caused_by_key"}
     values: dict[str, Any] = {name: getattr(told, name) for name in names}
     if told.incident is not None:
         values["incident"] = told.incident.merged_into or told.incident
@@ -184,6 +239,8 @@ def _wrong(told: Impact, *, source: str, now: datetime) -> Iterator[str]:
     yield from _wrong_times(told, now=now)
     yield from _wrong_numbers(told)
     yield from _wrong_links(told)
+    if told.caused_by is not None and told.caused_by_key:
+        yield f"caused_by_key: {told.caused_by_key!r}; either it or caused_by is given, not both"
 
 
 def _wrong_words(told: Impact, *, source: str) -> Iterator[str]:
