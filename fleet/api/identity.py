@@ -355,7 +355,7 @@ class SojournSerializer(StrictSerializer):
         return [{"signature": name, "faults": count} for name, count in stay.signatures]
 
 
-class PartSerializer(StrictSerializer):
+class PartHistorySerializer(StrictSerializer):
     """Where a part has been, oldest first, and the faults that it had there."""
 
     serial = serializers.CharField()
@@ -367,7 +367,7 @@ class PartSerializer(StrictSerializer):
 class PartView(SeenByMost):
     """Where a part has been."""
 
-    @extend_schema(parameters=[AsOfQuerySerializer], responses=PartSerializer)
+    @extend_schema(parameters=[AsOfQuerySerializer], responses=PartHistorySerializer)
     def get(self, request: Request, serial: str) -> Response:
         """Slots with intervals; a serial that nobody ever wrote down has been nowhere."""
         at = query_of(request, AsOfQuerySerializer)["as_of"] or clock.now()
@@ -378,7 +378,7 @@ class PartView(SeenByMost):
             "faults": sum(stay.faults for stay in been),
             "results": been,
         }
-        return Response(PartSerializer(answer).data)
+        return Response(PartHistorySerializer(answer).data)
 
 
 class IntendedSerializer(StrictSerializer):
