@@ -221,9 +221,24 @@ def _joined(*words: str) -> str:
 
 # --- plans -------------------------------------------------------------------
 
-_CHECK_KEYS = {"name", "title", "stage", "unit", "rule", "needs_evidence", "smoke_only", "partners"}
+_CHECK_KEYS = {
+    *("name", "title", "stage", "unit", "rule"),
+    *("needs_evidence", "smoke_only", "partners", "hours"),
+}
 _NEEDED_KEYS = {"name", "title", "stage", "rule"}
 MOST_CHECKS = 40
+MOST_HOURS = 28 * 24
+
+
+def run_hours(checks: Sequence[Mapping[str, Any]]) -> float:
+    """Return how long the checks before the observation take by themselves, one after the other.
+
+    Examples
+    --------
+    >>> run_hours([{"stage": "focused", "hours": 12}, {"stage": "observation", "hours": 24}])
+    12.0
+    """
+    return float(sum(one.get("hours", 0) for one in checks if one["stage"] != Stage.OBSERVATION))
 
 
 def plan_problems(checks: Any) -> list[str]:
@@ -257,6 +272,9 @@ def _problems(check: Mapping[str, Any]) -> list[str]:
     for name, most in (("name", 60), ("title", 200), ("unit", 20)):
         if not _is_text(check.get(name, ""), most=most, may_be_empty=name == "unit"):
             problems.append(f"{name}: {check.get(name)!r}, a text of at most {most} is needed")
+    hours = check.get("hours", 0)
+    if not _is_number({"hours": hours}, "hours") or not 0 <= hours <= MOST_HOURS:
+        problems.append(f"hours: {hours!r}, 0 to {MOST_HOURS} are accepted")
     if check["stage"] not in list(Stage):
         problems.append(f"stage: {check['stage']!r}; accepted: {_named(Stage)}")
     return [*problems, *(f"rule: {problem}" for problem in rule_problems(check["rule"]))]

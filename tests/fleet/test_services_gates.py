@@ -246,6 +246,28 @@ def test_claiming_starts_the_validation():
     assert machine.state == State.VALIDATING
 
 
+def test_a_plan_whose_checks_take_a_day_is_not_overdue_before_that():
+    machine = make_machine(versions={"bmc": "4.1"})
+    gate = read_gate(make_gate(machine, kind="numerical"))
+
+    services.claim_check(check_of(gate, "settings"), actor="runner", now=NOW)
+
+    machine.refresh_from_db()
+    assert machine.deadline_at == NOW + timedelta(hours=4 + 24)
+
+
+def test_a_machine_that_was_out_again_gets_a_gate_of_its_own_each_time():
+    machine, gate = before_a_gate()
+    services.move_machine(machine, "take_out", actor="ann", now=NOW + HOUR)
+
+    for trigger in ("order_repair", "start_repair", "close_repair"):
+        services.move_machine(machine, trigger, actor="ann", now=NOW + 2 * HOUR)
+    again = make_gate(machine, now=NOW + 2 * HOUR)
+
+    gate.refresh_from_db()
+    assert (gate.status, again.status) == ("void", "open")
+
+
 def test_a_result_told_twice_under_its_key_counts_once_and_another_one_is_refused():
     _, gate = before_a_gate()
     read_gate(gate)

@@ -20,7 +20,7 @@ from fleet.errors import CheckClaimed, CheckRefused, IllegalGateMove, ResultConf
 from fleet.gate_state import CheckState, check_states, norm_of, present_stage
 from fleet.gating import Judgement, Stage, Status
 from fleet.lifecycle import State, Trigger
-from fleet.models import CheckResult, Gate, GateCheck
+from fleet.models import CheckResult, Gate, GateCheck, Machine
 from fleet.services.evidence import StoredFile, attach_evidence
 from fleet.services.gates.course import refuse_void, settle
 from fleet.services.gates.records import closed, lock
@@ -116,6 +116,12 @@ def _begin(gate: Gate, *, actor: str, user: User | None, now: datetime) -> None:
     move_machine(
         gate.machine, Trigger.START_VALIDATION, actor=actor, user=user, now=now, reason=reason
     )
+    hours = gating.run_hours(gate.plan.checks)
+    if hours and gate.machine.deadline_at is not None:
+        # A check that takes a day is not overdue after four hours.
+        later = gate.machine.deadline_at + timedelta(hours=hours)
+        Machine.objects.filter(pk=gate.machine_id).update(deadline_at=later)
+        gate.machine.deadline_at = later
 
 
 def _its_turn(gate: Gate, check: GateCheck) -> list[CheckState]:

@@ -84,7 +84,8 @@ def _standing(machine: Machine, *, repair: Repair | None, now: datetime) -> Gate
     standing = machine.gates.filter(status__in=UNFINISHED).first()
     if standing is None:
         return None
-    if not standing.made_for and standing.repair_id == (repair.pk if repair else None):
+    is_same = not standing.made_for and standing.repair_id == (repair.pk if repair else None)
+    if is_same and standing.opened_at >= machine.entered_at:
         return standing
     said = "another gate took its place: the machine left service since"
     void(lock(standing), said=said, now=now, moves_machine=False)
