@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -21,7 +22,7 @@ from fleet.models import Machine, PartSwap, Repair, TicketLink, TicketReceipt
 from tests.factories import NOW
 from tests.fleet.repairs_world import HOUR, closed, make_broken, ordered, under_way
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 KEY = b"s" * 32
 KIM = services.By("kim")
@@ -158,6 +159,20 @@ def test_a_system_that_does_not_answer_is_asked_once_in_a_run(dcim: TicketSystem
     services.tell_tickets(post=away)
 
     assert len(asked) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_is_called_inside_a_transaction(dcim: TicketSystem):
+    ordered()
+    inside = []
+
+    def look(*_: Any, **__: Any) -> Answer:
+        inside.append(connection.in_atomic_block)
+        return Answer(200)
+
+    services.tell_tickets(post=look)
+
+    assert inside == [False]
 
 
 def test_open_repairs_become_known_to_a_system_that_is_new(dcim: TicketSystem, monkeypatch):

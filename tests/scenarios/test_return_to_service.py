@@ -23,7 +23,7 @@ from tests.factories import (
 )
 from tests.fleet.test_api import client_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 API = "/api/v1"
 SWAP = {"kind": "gpu", "slot": "3", "old_serial": "G-OLD", "new_serial": "G-NEW"}
