@@ -18,6 +18,7 @@ import pytest
 import redis
 
 from tests.services import outage, servers
+from tests.services.failover import Address, OwnPostgres, address_of
 from tests.services.outage import DRIVER, ask, beat, kept_running, process, soon, worker
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -165,44 +166,33 @@ def test_s18_after_redis_restarts_and_is_cut_three_times_the_next_step_runs_with
 # --- S20 -------------------------------------------------------------------------------------
 
 
-class OwnPostgres:
-    """A server that can be stopped in the middle of everything, and started again."""
-
-    def __init__(self, folder: Path, tools: Path) -> None:
-        self.port = servers.free_port()
-        self.url = f"postgres://coalmine@127.0.0.1:{self.port}/postgres"
-        self.data, self.tools = folder / "db", tools
-
-    def create(self) -> None:
-        initdb = [str(self.tools / "initdb"), "--pgdata", str(self.data), "--no-sync"]
-        initdb += ["--username=coalmine", "--auth=trust", "--encoding=UTF8", "--locale=C"]
-        servers.run_once(initdb, cwd=self.data.parent)
-
-    def start(self) -> None:
-        # Without fsync a killed server still keeps what it committed, as long as the host lives.
-        options = f"-p {self.port} -k {self.data.parent} -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._tell("start", "-o", options, "-l", str(self.data.parent / "log"))
-
-    def stop_at_once(self) -> None:
-        self._tell("stop", "-m", "immediate")
-
-    def _tell(self, *words: str) -> None:
-        servers.run_once(
-            [str(self.tools / "pg_ctl"), "-D", str(self.data), "-w", *words], cwd=self.data.parent
-        )
-
-
 @pytest.fixture
 def own_postgres() -> Iterator[OwnPostgres]:
-    tools = servers.postgres_folder()
-    if tools is None or not shutil.which(str(tools / "pg_ctl")):
-        pytest.skip("no pg_ctl on this machine")
+    found = servers.postgres_folder() or pytest.skip("no PostgreSQL on this machine")
+    tools = (found / "postgres").resolve().parent  # past links, which need not be there for all
+    missing = [name for name in ("pg_ctl", "pg_basebackup") if not shutil.which(str(tools / name))]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} on this machine")
     with servers.scratch_folder("outage") as folder:
         server = OwnPostgres(folder, tools)
         server.create()
         server.start()
         yield server
         server.stop_at_once()
+
+
+@pytest.fixture
+def own_standby(own_postgres: OwnPostgres) -> Iterator[OwnPostgres]:
+    other = own_postgres.standby()
+    yield other
+    other.stop_at_once()
+
+
+@pytest.fixture
+def one_address(own_postgres: OwnPostgres) -> Iterator[Address]:
+    address = Address(own_postgres.port)
+    yield address
+    address.close()
 
 
 class Agent(threading.Thread):
@@ -258,14 +248,25 @@ def is_ready(address: str) -> bool:
         return False
 
 
-def test_s20_after_an_immediate_stop_of_postgresql_all_goes_on_and_every_batch_is_there_once(
-    own_postgres: OwnPostgres, tmp_path: Path
+def test_s20_through_a_restart_and_a_failover_of_postgresql_all_goes_on_and_every_batch_is_once(
+    own_postgres: OwnPostgres, own_standby: OwnPostgres, one_address: Address, tmp_path: Path
 ):
-    url = own_postgres.url
+    url = address_of(one_address.port)
     redis_url = os.environ["REDIS_URL"].rsplit("/", 1)[0] + "/6"
     environment = outage.environment_of(database_url=url, redis_url=redis_url, folder=tmp_path)
     token = outage.prepare(environment)
-    in_wave_two = "SELECT count(*) FROM rollouts_wave WHERE number = 2 AND started_at IS NOT NULL"
+    begun_waves = "SELECT count(*) FROM rollouts_wave WHERE started_at IS NOT NULL"
+
+    def restart() -> None:
+        own_postgres.stop_at_once()
+        time.sleep(20)
+        own_postgres.start()
+
+    def fail_over() -> None:
+        own_postgres.stop_at_once()
+        time.sleep(5)
+        own_standby.promote()
+        one_address.move_to(own_standby.port)
 
     with ExitStack() as stack:
         address = stack.enter_context(web(environment, tmp_path / "web.log"))
@@ -277,16 +278,15 @@ def test_s20_after_an_immediate_stop_of_postgresql_all_goes_on_and_every_batch_i
         )
         agent = Agent(address, token)
         agent.start()
-        assert soon(lambda: ask(url, in_wave_two) == [(1,)], seconds=300)
+        for wave, outage_of_it in ((2, restart), (3, fail_over)):
+            is_begun = soon(lambda wave=wave: ask(url, begun_waves)[0][0] >= wave, seconds=300)
+            assert is_begun, (tmp_path / "worker.log").read_text()[-3000:]
+            outage_of_it()
+            before, begun = ask(url, PROGRESS)[0][0], time.monotonic()
 
-        own_postgres.stop_at_once()
-        time.sleep(20)
-        own_postgres.start()
-        before, begun = ask(url, PROGRESS)[0][0], time.monotonic()
-
-        moved = soon(lambda: ask(url, PROGRESS)[0][0] > before, seconds=60)
-        assert moved, (tmp_path / "worker.log").read_text()[-3000:]
-        print(f"the rollout went on {time.monotonic() - begun:.0f} s after the server's return")
+            moved = soon(lambda before=before: ask(url, PROGRESS)[0][0] > before, seconds=60)
+            assert moved, (tmp_path / "worker.log").read_text()[-3000:]
+            print(f"{outage_of_it.__name__}: it went on {time.monotonic() - begun:.0f} s after")
         assert driver.wait(900) == 0, (tmp_path / "driver.log").read_text()
         agent.is_over.set()
         agent.join(30)
