@@ -132,6 +132,7 @@ def follow_up() -> None:
     services.record_interruptions(now=now)
     services.void_gates(now=now)
     services.charge_repairs(now=now)
+    services.end_abandoned(now=now)
     if services.take_out_by_rule(now=now):
         hint(tell_scheduler)
 

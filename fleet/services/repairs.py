@@ -1,6 +1,7 @@
 """Order, do and end repairs; each step moves the machine in the same transaction."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import repairing
-from fleet.errors import RepairRefused, StaleRepair
+from fleet.errors import IllegalRepairStep, RepairRefused, StaleRepair
 from fleet.identity import Swap
 from fleet.lifecycle import State, Trigger
 from fleet.models import Incident, Machine, Repair, RepairEvent, RepairKind, TicketLink
@@ -219,6 +220,20 @@ def cancel_repair(repair: Repair, *, reason: str, by: By, now: datetime) -> Repa
         _move(machine, trigger, by=by, now=now, reason=reason)
     record_step(repair, "cancelled", said=reason, by=by, now=now)
     return repair
+
+
+def end_abandoned(*, now: datetime) -> int:
+    """Give up the repairs of machines that were retired meanwhile; return how many.
+
+    Safe to repeat and to race: a repair is given up once.
+    """
+    done = 0
+    abandoned = Repair.objects.filter(machine__state=State.RETIRED, status__in=OPEN)
+    for repair in abandoned.order_by("pk"):
+        with suppress(IllegalRepairStep, StaleRepair):  # somebody else was faster
+            cancel_repair(repair, reason="the machine was retired", by=By("rule"), now=now)
+            done += 1
+    return done
 
 
 def record_step(repair: Repair, kind: str, *, said: str = "", by: By, now: datetime) -> RepairEvent:

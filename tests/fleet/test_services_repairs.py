@@ -116,6 +116,18 @@ def test_giving_up_moves_no_machine_that_was_taken_elsewhere():
     assert state_of(repair) == State.LEMON_REVIEW
 
 
+def test_the_repair_of_a_machine_that_is_retired_is_given_up():
+    repair = under_way()
+    services.retire_machine(repair.machine, actor="kim", now=NOW + 2 * HOUR, reason="old")
+
+    assert services.end_abandoned(now=NOW + 3 * HOUR) == 1
+    assert services.end_abandoned(now=NOW + 3 * HOUR) == 0
+
+    repair.refresh_from_db()
+    assert (repair.status, state_of(repair)) == ("cancelled", State.RETIRED)
+    assert repair.events.last().said == "the machine was retired"
+
+
 @pytest.mark.parametrize(
     ("state", "status"),
     [
