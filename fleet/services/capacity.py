@@ -17,12 +17,11 @@ _FIELDS = ["counts", "entered", "stays", "as_of"]
 _MEASURED = ["canary", "cordoned", "qualified"]
 
 
-@transaction.atomic
 def keep_days(*, now: datetime) -> int:
     """Add up every day that is not kept yet or was not over when it was; return how many.
 
-    Safe to repeat and to race: a day's rows are remade from the changes. What only the present
-    tells is measured for today.
+    Safe to repeat and to race: a day's rows are remade from the changes, each day by itself, so
+    nobody waits for the past to be added up. What only the present tells is measured for today.
     """
     today = now.astimezone(UTC).date()
     found = capacity.kept_before(today)
@@ -35,13 +34,19 @@ def keep_days(*, now: datetime) -> int:
     for day, told in by_day(happened, first=start, last=today, base=base):
         _write(day, told, now=now, measured=capacity.measured(now=now) if day == today else None)
         days += 1
+    if found is not None and not CapacityDay.objects.filter(day=found[0]).exists():
+        _forget(start)  # something older was recorded meanwhile: the next run begins before it
     CapacityDay.objects.filter(day__lt=today - KEPT).delete()
     return days
 
 
 def forget_days(*, since: datetime) -> None:
     """Drop the days from this time on: something older was recorded, and they are made anew."""
-    CapacityDay.objects.filter(day__gte=since.astimezone(UTC).date()).delete()
+    _forget(since.astimezone(UTC).date())
+
+
+def _forget(day: date) -> None:
+    CapacityDay.objects.filter(day__gte=day).delete()
 
 
 def _first_day(today: date) -> date | None:
@@ -49,6 +54,7 @@ def _first_day(today: date) -> date | None:
     return None if first is None else max(first.astimezone(UTC).date(), today - KEPT)
 
 
+@transaction.atomic
 def _write(
     day: date,
     told: Mapping[Place, Tally],

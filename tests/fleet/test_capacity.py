@@ -11,6 +11,7 @@ from fleet import capacity, services, tasks
 from fleet.clock import set_mode
 from fleet.lifecycle import Trigger
 from fleet.models import CapacityDay, Machine, StateChange
+from fleet.services.capacity import forget_days
 from tests.factories import NOW, make_machine, make_machines
 
 HOUR = timedelta(hours=1)
@@ -103,6 +104,19 @@ def test_what_cannot_be_counted_again_is_kept_from_the_day_it_was_measured():
     rows = CapacityDay.objects.order_by("day").values_list("cordoned", "qualified", "canary")
 
     assert list(rows) == [(None, None, None)] * 2 + [(1, 0, 0)] * 2
+
+
+@pytest.mark.django_db
+def test_days_that_something_older_reaches_are_made_anew():
+    make_machine(pool="a", now=NOW - 2 * DAY)
+    services.keep_days(now=NOW)
+    make_machine(pool="a", now=NOW - 9 * DAY)  # recorded later, for an earlier time
+    forget_days(since=NOW - 9 * DAY)
+
+    services.keep_days(now=NOW)
+
+    counts = [row.counts for row in CapacityDay.objects.order_by("day")]
+    assert counts == [{"in_service": 1}] * 7 + [{"in_service": 2}] * 3
 
 
 @pytest.mark.django_db
