@@ -141,8 +141,8 @@ def make_passed_gate(machine: Machine, *, now: datetime = NOW, **fields: Any) ->
     """Make a gate that the machine has passed, opened at `now`, of a plan without checks."""
     plan, _ = GatePlan.objects.get_or_create(
         kind="no_fault_found",
-        level=0,
-        version=9000,
+        level=9,  # no recurrence asks for it
+        version=1,
         defaults={
             "title": "of a test",
             "checks": [],

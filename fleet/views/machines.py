@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -18,6 +19,7 @@ from fleet.gating import UNFINISHED
 from fleet.hints import hint
 from fleet.lifecycle import AT_THE_GATE, BREAKABLE, STATES, State
 from fleet.models import BreakGlass, Cordon, Machine, Notice
+from fleet.services.departures import MOST_OUT_BY_RULE
 from fleet.services.owners import NOBODYS
 from fleet.views import View, fleet_page, page
 from fleet.views.machine_forms import (
@@ -270,6 +272,8 @@ def notices(request: HttpRequest) -> HttpResponse:
         found = _notices(form.cleaned_data, request)
     context = {
         "title": _("Notices"),
+        "is_taken_out_by_rule": settings.TAKE_OUT,
+        "most_out": MOST_OUT_BY_RULE * 100,
         "form": form,
         "listed": found[:MOST_LISTED],
         "total": found.count(),

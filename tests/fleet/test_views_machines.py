@@ -194,5 +194,12 @@ def test_notices_are_on_a_page_of_their_own_and_mine_is_a_filter():
     assert "late since noon" in client.get("/notices/?mine=on").content.decode()
 
 
+@pytest.mark.parametrize(("is_on", "said"), [(True, "up to 20 % of a pool"), (False, "is off")])
+def test_whether_faults_take_machines_out_is_said(settings, is_on, said):
+    settings.TAKE_OUT = is_on
+
+    assert said in logged_in("viewer").get("/notices/").content.decode()
+
+
 def test_a_machine_that_does_not_exist_is_not_found():
     assert logged_in("viewer").get("/machines/nobody/").status_code == 404
