@@ -186,7 +186,7 @@ class GatePlanSerializer(StrictModelSerializer):
 # --- what is said -------------------------------------------------------------------------------
 
 
-class ReviewSerializer(StrictSerializer):
+class GateReviewSerializer(StrictSerializer):
     """Whether what was shown is enough, and why."""
 
     is_accepted = serializers.BooleanField()
@@ -204,7 +204,7 @@ class ClaimSerializer(StrictSerializer):
     token = serializers.CharField(max_length=32, default="", allow_blank=True)
 
 
-class TokenSerializer(StrictSerializer):
+class ClaimTokenSerializer(StrictSerializer):
     """The claim that is given back."""
 
     token = serializers.CharField(max_length=32)
@@ -261,11 +261,11 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     def get_serializer_class(self) -> type[serializers.Serializer]:
         return OneGateSerializer if self.action == "retrieve" else GateSerializer
 
-    @extend_schema(request=ReviewSerializer, responses=OneGateSerializer)
+    @extend_schema(request=GateReviewSerializer, responses=OneGateSerializer)
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(REVIEW)])
     def review(self, request: Request, pk: str) -> Response:
         """Accept what was shown, which releases the machine; or reject it."""
-        said = _said(request, ReviewSerializer)
+        said = _said(request, GateReviewSerializer)
         user = person(request)
         gate = services.review_gate(self.get_object(), **said, user=user, now=clock.now())
         return self._answer(gate)
@@ -332,7 +332,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
         claimed = services.claim_check(self.get_object(), **said, **who)
         return Response(ClaimedCheckSerializer(claimed).data)
 
-    @extend_schema(request=TokenSerializer, responses=GateCheckSerializer)
+    @extend_schema(request=ClaimTokenSerializer, responses=GateCheckSerializer)
     @action(
         detail=True,
         methods=["post"],
@@ -341,7 +341,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     )
     def give_back(self, request: Request, pk: str) -> Response:
         """Let somebody else take the check."""
-        services.give_back_check(self.get_object(), **_said(request, TokenSerializer))
+        services.give_back_check(self.get_object(), **_said(request, ClaimTokenSerializer))
         return Response(GateCheckSerializer(self.get_object()).data)
 
     @extend_schema(
