@@ -1,6 +1,6 @@
 """Which repairs did not help: a counted fault in the watch period counts against them."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Subquery
@@ -13,6 +13,8 @@ from fleet.services.repairs import By, record_step
 
 #: How long after a watch period a fault in it may still be told. By the clock.
 LATEST_REPORT = 4 * WATCH
+#: A machine that takes longer to return after a repair is not charged to it: too much lies between.
+LONGEST_WAY_BACK = timedelta(days=180)
 
 
 def charge_repairs(*, now: datetime) -> int:
@@ -21,7 +23,7 @@ def charge_repairs(*, now: datetime) -> int:
     The fault's own time counts: one that happened before the machine's return, however late it is
     told, is not the repair's. Safe to repeat and to race: a repair is marked once.
     """
-    _note_returns()
+    _note_returns(now=now)
     watched = Repair.objects.filter(
         ineffective_since=None, released_at__isnull=False, released_at__lte=now
     )
@@ -34,7 +36,7 @@ def charge_repairs(*, now: datetime) -> int:
     return sum(_charge(repair, fault_id=repair.fault, now=now) for repair in found)
 
 
-def _note_returns() -> None:
+def _note_returns(*, now: datetime) -> None:
     """Write down when the machine of a closed repair returned, and until when it is watched.
 
     A return is charged to the last repair before it; one that another followed has none.
@@ -43,7 +45,8 @@ def _note_returns() -> None:
     returns = StateChange.objects.filter(
         machine=OuterRef("machine"), trigger=Trigger.RELEASE, at__gte=OuterRef("closed_at")
     )
-    waiting = Repair.objects.filter(status=Repair.Status.CLOSED, released_at=None).annotate(
+    unreturned = Repair.objects.filter(status=Repair.Status.CLOSED, released_at=None)
+    waiting = unreturned.filter(closed_at__gte=now - LONGEST_WAY_BACK).annotate(
         back_at=Subquery(returns.order_by("at", "pk").values("at")[:1])
     )
     between = same.filter(closed_at__gt=OuterRef("closed_at"), closed_at__lte=OuterRef("back_at"))

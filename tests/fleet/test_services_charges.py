@@ -101,3 +101,12 @@ def test_a_machine_that_is_not_back_yet_charges_nothing():
     fault(repair, at=NOW + 3 * HOUR)
 
     assert charged(repair, now=NOW + 4 * HOUR) is None
+
+
+def test_a_return_after_half_a_year_is_not_charged_to_the_repair():
+    repair = closed(under_way())
+    late = NOW + 200 * DAY
+    released(repair, at=late)
+    fault(repair, at=late + DAY)
+
+    assert charged(repair, now=late + DAY) is None
