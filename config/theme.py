@@ -95,7 +95,14 @@ UNFOLD: dict[str, Any] = {
                     link(
                         _("Capacity"), "stacked_line_chart", "fleet:capacity", "fleet.view_machine"
                     ),
+                    link(_("Goodput"), "speed", "fleet:goodput", "fleet.view_jobimpact"),
                     link(_("Incidents"), "crisis_alert", "fleet:incidents", "fleet.view_incident"),
+                    link(
+                        _("Did the fix work?"),
+                        "query_stats",
+                        "rollouts:fixes",
+                        "fleet.view_incident",
+                    ),
                     link(_("Repairs"), "build", "fleet:repairs", "fleet.view_repair"),
                     link(_("Gates"), "door_front", "fleet:gates", "fleet.view_gate"),
                     link(_("Parts"), "memory", "fleet:parts", "fleet.view_machine"),

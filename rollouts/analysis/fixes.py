@@ -801,6 +801,11 @@ def _verdict(
                 "themselves"
             ),
         )
+    if concurrent.low is None:
+        return (
+            FixVerdict.NOT_ENOUGH,
+            "fixed and unfixed machines were not in service side by side with any episode",
+        )
     compared = [one for one in (concurrent, alike, before_after) if one.low is not None]
     excludes = bool(compared) and all((one.low or 0.0) > HALVING for one in compared)
     is_lower = [(one.estimate or 0.0) < 1.0 for one in (concurrent, alike) if one in compared]

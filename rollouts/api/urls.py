@@ -3,7 +3,7 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import changes, compliance, freezes, gates, previews, views
+from rollouts.api import changes, compliance, fixes, freezes, gates, previews, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
@@ -38,6 +38,7 @@ urlpatterns = [
         name="wave-review-gates",
     ),
     path("changes", changes.ChangeView.as_view(), name="changes"),
+    path("fixes", fixes.FixView.as_view(), name="fixes"),
     path("suspects", changes.SuspectView.as_view(), name="suspects"),
     path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),
 ]
