@@ -19,6 +19,8 @@ from fleet.models import (
     PartSwap,
     Repair,
     RepairEvent,
+    TicketLink,
+    TicketReceipt,
 )
 
 
@@ -126,4 +128,22 @@ class GateEventAdmin(RecordAdmin):
 class EvidenceAdmin(RecordAdmin):
     list_display = ("name", "media_type", "size_bytes", "sha256", "actor", "at")
     search_fields = ("=sha256",)
+    ordering = ("-pk",)
+
+
+@admin.register(TicketLink)
+class TicketLinkAdmin(RecordAdmin):
+    list_display = ("system", "repair", "ticket", "newest", "told", "told_at", "last_error")
+    list_filter = ("system",)
+    list_select_related = ("repair__machine",)
+    search_fields = ("=ticket",)
+    exclude = ("lease_token", "leased_until")
+
+
+@admin.register(TicketReceipt)
+class TicketReceiptAdmin(RecordAdmin):
+    list_display = ("system", "message_id", "repair", "at")
+    list_filter = ("system",)
+    list_select_related = ("repair__machine",)
+    search_fields = ("=message_id",)
     ordering = ("-pk",)
