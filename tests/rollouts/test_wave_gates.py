@@ -7,11 +7,13 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from fleet import services as fleet
-from fleet.models import Gate
+from fleet.models import Gate, StateChange
 from rollouts.models import Rollout
 from rollouts.wave_gates import made_for, wave_gates
 from tests.factories import NOW, make_user
 from tests.rollouts import rows
+from tests.rollouts.fakes import Driver, FakeFleet
+from tests.rollouts.plans import started
 
 pytestmark = pytest.mark.django_db
 
@@ -109,3 +111,34 @@ def test_a_smoke_waves_gates_wait_for_their_drill_and_the_page_says_whose():
     assert "Accept" not in shown
     assert all(gate.machine.name in shown for gate in gates)
     assert review(api_of(rollout.author, "operator"), rollout).status_code == 409
+
+
+# --- made by an attempt ---------------------------------------------------------------------------
+
+
+def test_a_machine_that_a_rollout_gives_back_returns_by_the_gate_of_what_was_read(
+    fake_fleet: FakeFleet, driver: Driver
+):
+    rollout = started(fake_fleet, machines=20)
+
+    driver.run(rollout, hours=6)
+
+    attempt = rollout.attempts.filter(status="succeeded").first()
+    gate = Gate.objects.get(machine=attempt.machine)
+    shown = {check.name: check.results.get() for check in gate.checks.all()}
+    back = StateChange.objects.filter(machine=attempt.machine, trigger="return").get()
+    assert (gate.made_for, gate.status) == (f"rollout:{rollout.pk}/wave:1", "awaiting_review")
+    assert {"versions", "parts", "faults", "boots"} == set(shown)
+    assert all(result.is_passed for result in shown.values())
+    assert shown["versions"].note == "the intended versions, 3 times by bmc: bmc 2.0"
+    assert (back.gate_record, gate.bundle) == (gate, rollout.bundle)
+
+
+def test_an_attempt_that_fails_opens_no_gate(fake_fleet: FakeFleet, driver: Driver):
+    rollout = started(fake_fleet, machines=20)
+    fake_fleet.behaviour = {f"r{number:04}": "reject" for number in range(20)}
+
+    driver.run(rollout, hours=6)
+
+    assert rollout.attempts.filter(status="rejected").exists()
+    assert not Gate.objects.exists()

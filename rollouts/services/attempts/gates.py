@@ -36,7 +36,7 @@ def _found(
 ) -> Mapping[Computed, fleet.Found]:
     """Say what the attempt found: it ended well, so nothing is wrong with any of it."""
     witnesses = sorted({one.witness for one in readback.active(readings)})
-    times = attempt.readings + 1
+    times = attempt.readings
     read = ", ".join(f"{part} {held}" for part, held in readback.versions_by_part(readings).items())
     found = {
         Computed.VERSIONS: fleet.Found(
