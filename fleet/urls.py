@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.views import capacity, gates, identity, incidents, machines, repairs
+from fleet.views import capacity, gates, goodput, identity, incidents, machines, repairs
 
 app_name = "fleet"
 
@@ -48,6 +48,7 @@ urlpatterns = [
     path("return/", capacity.returning, name="return"),
     path("return/<str:name>/", capacity.state, name="return-state"),
     path("capacity/", capacity.index, name="capacity"),
+    path("goodput/", goodput.index, name="goodput"),
     path("machines/<str:name>/identity", identity.machine, name="machine-identity"),
     path("machines/<str:name>/claim", identity.claim, name="machine-claim"),
     path("machines/<str:name>/swap", identity.swap, name="machine-swap"),

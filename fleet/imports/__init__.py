@@ -1,5 +1,6 @@
 """Read what others recorded, from CSV or JSON: checked rows, nothing half-read. Pure."""
 
+from fleet.imports.impacts import RecordedImpact, read_impacts
 from fleet.imports.outages import Outage, RecordedMachine, Recording, joined, read_outages
 from fleet.imports.rows import PastMachine, refuse
 from fleet.imports.versions import PastHistory, PastInterval, by_part, read_history
@@ -9,11 +10,13 @@ __all__ = [
     "PastHistory",
     "PastInterval",
     "PastMachine",
+    "RecordedImpact",
     "RecordedMachine",
     "Recording",
     "by_part",
     "joined",
     "read_history",
+    "read_impacts",
     "read_outages",
     "refuse",
 ]

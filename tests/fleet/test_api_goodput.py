@@ -1,4 +1,4 @@
-"""Impacts and goodput over REST: what is told, what is refused, and the numbers with their words."""
+"""Impacts and goodput over REST: what is told or refused, and the numbers with their words."""
 
 from datetime import timedelta
 from typing import Any
