@@ -66,6 +66,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         OPERATE,
         "rollouts.add_rollout",
         "rollouts.add_policy",
+        "rollouts.add_supplierpackage",
         "fleet.add_firmwarebundle",
         "fleet.add_firmwareimage",
         "fleet.delete_machine",  # which retires it

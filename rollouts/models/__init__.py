@@ -24,6 +24,7 @@ from rollouts.models.rollout import (
     Rollout,
     Wave,
 )
+from rollouts.models.supplier import SupplierPackage
 
 __all__ = [
     "Action",
@@ -45,6 +46,7 @@ __all__ = [
     "Reminder",
     "Rollout",
     "ScoreBlob",
+    "SupplierPackage",
     "Transition",
     "Wave",
 ]
