@@ -15,7 +15,16 @@ from unfold.admin import ModelAdmin
 
 from fleet import services
 from fleet.errors import BundleFrozen
-from fleet.models import FirmwareBundle, FirmwareImage, Machine, Platform, StateChange
+from fleet.lifecycle import Trigger
+from fleet.models import (
+    FirmwareBundle,
+    FirmwareImage,
+    Machine,
+    Platform,
+    RoleTeam,
+    StateChange,
+    Team,
+)
 from rollouts.models import Decision, Evaluation, Rollout
 from tests.factories import NOW, make_bundle, make_image, make_machine, make_user
 from tests.rollouts import rows
@@ -28,7 +37,15 @@ OURS = [
     for model in apps.get_app_config(label).get_models()
 ]
 SHOWN = [*OURS, User, Group, AuthToken]
-EDITABLE = {"Team", "Platform", "Machine", "FirmwareImage", "FirmwareBundle", "FaultSignature"}
+EDITABLE = {
+    "FaultSignature",
+    "FirmwareBundle",
+    "FirmwareImage",
+    "Machine",
+    "Platform",
+    "RoleTeam",
+    "Team",
+}
 ADDABLE = EDITABLE - {"Machine", "FaultSignature"} | {"Freeze"}
 
 
@@ -306,3 +323,15 @@ def test_the_list_of_machines_takes_the_same_statements_however_long(
 
     with django_assert_max_num_queries(12):
         root.get(address(Machine, "changelist"))
+
+
+def test_a_rule_of_who_owns_what_gives_its_machines_to_the_team_at_once(root: Client):
+    team, machine = Team.objects.create(name="triage"), make_machine()
+    services.move_machine(machine, Trigger.TAKE_OUT, actor="test", now=NOW)
+
+    made = root.post(
+        address(RoleTeam, "add"), {"role": "triage", "site": "", "pool": "", "team": team.pk}
+    )
+
+    assert made.status_code == 302
+    assert Machine.objects.get(pk=machine.pk).owner_team == team
