@@ -36,6 +36,7 @@ urlpatterns = [
     path("incidents/<int:pk>/link", incidents.link, name="incident-link"),
     path("incidents/<int:pk>/case", incidents.open_case, name="incident-case"),
     path("incidents/<int:pk>/note", incidents.note, name="incident-note"),
+    path("incidents/<int:pk>/impact", incidents.tell_impact, name="incident-impact"),
     path("repairs/", repairs.index, name="repairs"),
     path("repairs/new", repairs.new, name="repair-new"),
     path("repairs/<int:pk>/", repairs.detail, name="repair"),

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED
 
-from fleet import clock, goodput, services
+from fleet import clock, services
 from fleet.api.base import (
     StrictModelSerializer,
     StrictSerializer,
@@ -56,7 +56,7 @@ class JobImpactSerializer(StrictModelSerializer):
 
     machine = serializers.SlugRelatedField("name", read_only=True)
     corrected_by = serializers.SerializerMethodField(help_text="the row that took its place")
-    reason = serializers.SerializerMethodField(help_text="why the loss is not known")
+    reason = serializers.CharField(source="unknown_because", read_only=True)
 
     class Meta:
         model = JobImpact
@@ -92,11 +92,6 @@ class JobImpactSerializer(StrictModelSerializer):
     def get_corrected_by(self, row: JobImpact) -> int | None:
         later = getattr(row, "corrected_by", None)
         return None if later is None else int(later.pk)
-
-    def get_reason(self, row: JobImpact) -> str:
-        if row.accelerator_hours_lost is not None:
-            return ""
-        return goodput.accelerator_hours_lost(services.interruption(row)).reason
 
 
 class ImpactReportSerializer(StrictSerializer):

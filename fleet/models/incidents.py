@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 
+from fleet import goodput
 from fleet.appendonly import AppendOnlyModel
 from fleet.models.changes import Change
 from fleet.models.firmware import FirmwareBundle
@@ -267,6 +268,29 @@ class JobImpact(AppendOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.job or 'no job'}: {self.outcome}"
+
+    def interruption(self) -> goodput.Interruption:
+        """Return what the formulas need of it."""
+        recovery = self.recovery_seconds
+        if recovery is None and self.resumed_at is not None:
+            recovery = (self.resumed_at - self.fault_at).total_seconds()
+        return goodput.Interruption(
+            outcome=self.outcome,
+            accelerators=self.accelerators,
+            recovery_seconds=recovery,
+            repeated_seconds=self.repeated_seconds,
+            stall_seconds=self.stall_seconds,
+            replicas_affected=self.replicas_affected,
+            replicas_total=self.replicas_total,
+            slowdown=self.slowdown,
+        )
+
+    @property
+    def unknown_because(self) -> str:
+        """Say why its loss is not known; nothing where it is."""
+        if self.accelerator_hours_lost is not None:
+            return ""
+        return goodput.accelerator_hours_lost(self.interruption()).reason
 
 
 class ImpactCursor(models.Model):

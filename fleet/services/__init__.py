@@ -63,10 +63,10 @@ from fleet.services.impacts import (
     Impact,
     ImpactsResult,
     RefusedImpact,
-    interruption,
     record_impact,
     record_impacts,
 )
+from fleet.services.impacts import wrong_with as wrong_with_impact
 from fleet.services.imports import ImportResult, import_history
 from fleet.services.incidents import record_incidents
 from fleet.services.interruptions import accelerators_of, record_interruptions
@@ -139,8 +139,8 @@ __all__ = [
     "diagnose_and_act",
     "diagnose_incident",
     "due_for_reading",
-    "end_break_glasses",
     "end_abandoned",
+    "end_break_glasses",
     "end_observations",
     "give_back_check",
     "hand_over",
@@ -149,7 +149,6 @@ __all__ = [
     "import_outages",
     "intended",
     "intended_bundle",
-    "interruption",
     "is_claimed",
     "is_ordered_out",
     "keep_days",
@@ -214,4 +213,5 @@ __all__ = [
     "watch_bypasses",
     "watch_deadlines",
     "withdraw_bundle",
+    "wrong_with_impact",
 ]

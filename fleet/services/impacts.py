@@ -130,7 +130,7 @@ def record_impact(
     ImpactConflict
         If the key was used before, for something else.
     """
-    reasons = list(_wrong(told, source=source, now=now))
+    reasons = wrong_with(told, source=source, now=now)
     if reasons:
         raise ImpactRefused(reasons)
     if told.caused_by_key:
@@ -160,7 +160,7 @@ def _named(told: Impact, *, source: str) -> JobImpact:
     if cause is None:
         said = f"{told.caused_by_key!r}: {source} told of no impact of that key before this one"
         raise ImpactRefused([f"caused_by_key: {said}"])
-    if wrong := list(_wrong_links(replace(told, caused_by=cause))):
+    if wrong := list(_wrong_links(replace(told, caused_by=cause, caused_by_key=""))):
         raise ImpactRefused(wrong)
     return cause
 
@@ -174,25 +174,8 @@ def _values(told: Impact) -> dict[str, Any]:
         values["machine"] = told.machine or told.incident.machine
     if told.repeated_seconds is None and told.repeated_steps is not None and told.step_seconds:
         values["repeated_seconds"] = told.repeated_steps * told.step_seconds
-    lost = goodput.accelerator_hours_lost(interruption(JobImpact(**values)))
+    lost = goodput.accelerator_hours_lost(JobImpact(**values).interruption())
     return values | {"accelerator_hours_lost": lost.value, "formula": lost.formula}
-
-
-def interruption(row: JobImpact) -> goodput.Interruption:
-    """Return what the formulas need of an impact."""
-    recovery = row.recovery_seconds
-    if recovery is None and row.resumed_at is not None:
-        recovery = (row.resumed_at - row.fault_at).total_seconds()
-    return goodput.Interruption(
-        outcome=row.outcome,
-        accelerators=row.accelerators,
-        recovery_seconds=recovery,
-        repeated_seconds=row.repeated_seconds,
-        stall_seconds=row.stall_seconds,
-        replicas_affected=row.replicas_affected,
-        replicas_total=row.replicas_total,
-        slowdown=row.slowdown,
-    )
 
 
 def _refuse_other(known: JobImpact, values: Mapping[str, Any], *, told: Impact) -> None:
@@ -233,14 +216,14 @@ def _by_telemetry(told: Impact, *, source: str) -> JobImpact | None:
 # --- what cannot be -------------------------------------------------------------------------------
 
 
-def _wrong(told: Impact, *, source: str, now: datetime) -> Iterator[str]:
-    """Yield everything that is wrong with an impact, each with the value seen."""
-    yield from _wrong_words(told, source=source)
-    yield from _wrong_times(told, now=now)
-    yield from _wrong_numbers(told)
-    yield from _wrong_links(told)
-    if told.caused_by is not None and told.caused_by_key:
-        yield f"caused_by_key: {told.caused_by_key!r}; either it or caused_by is given, not both"
+def wrong_with(told: Impact, *, source: str, now: datetime) -> list[str]:
+    """Return everything that is wrong with an impact: `field: value seen and what is needed`."""
+    return [
+        *_wrong_words(told, source=source),
+        *_wrong_times(told, now=now),
+        *_wrong_numbers(told),
+        *_wrong_links(told),
+    ]
 
 
 def _wrong_words(told: Impact, *, source: str) -> Iterator[str]:
@@ -311,5 +294,7 @@ def _wrong_links(told: Impact) -> Iterator[str]:
             yield f"machine: {told.machine} is not {told.incident.machine} of the incident"
     if told.caused_by is not None and told.job and told.caused_by.job == told.job:
         yield f"caused_by: impact {told.caused_by.pk} is of {told.job!r}, the same job"
+    if told.caused_by is not None and told.caused_by_key:
+        yield f"caused_by_key: {told.caused_by_key!r}; either it or caused_by is given, not both"
     if told.corrects is not None and told.caused_by == told.corrects:
         yield f"caused_by: impact {told.corrects.pk} is the one that is corrected"

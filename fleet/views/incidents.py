@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from fleet import clock, services, stories
 from fleet.models import Incident
 from fleet.views import View, fleet_page, page
+from fleet.views.impact_forms import SOURCE, ImpactForm
 from fleet.views.incident_forms import (
     CaseForm,
     CauseForm,
@@ -26,6 +27,7 @@ from fleet.views.incident_forms import (
 
 PAGE_SIZE = 50
 WORK = "fleet.work_repair"
+TELL_IMPACT = "fleet.add_jobimpact"
 
 
 def work_page(view: View) -> View:
@@ -95,6 +97,7 @@ def _detail(
         "link": LinkForm(prefix="link", incident=incident),
         "case": CaseForm(prefix="case", initial={"supplier_case": incident.supplier_case}),
         "note": NoteForm(prefix="note"),
+        "impact": ImpactForm(prefix="impact", incident=story.incident),
     }
     context = {
         "title": _("Incident {number} of {machine}").format(
@@ -105,6 +108,7 @@ def _detail(
         "story": story,
         "forms": {**offered, **refused},
         "may_work": request.user.has_perm(WORK) and survivor is None,
+        "may_tell_impact": request.user.has_perm(TELL_IMPACT) and survivor is None,
         "may_order": is_open and all(repair.closed_at for repair in story.repairs),
     }
     return page(request, "fleet/incidents/detail.html", context, status=400 if refused else 200)
@@ -158,6 +162,22 @@ def open_case(request: HttpRequest, pk: int) -> HttpResponse:
 def note(request: HttpRequest, pk: int) -> HttpResponse:
     """Leave a word."""
     return _say(request, pk, "note", NoteForm(request.POST, prefix="note"), services.note_incident)
+
+
+@login_required
+@permission_required(TELL_IMPACT, raise_exception=True)
+@require_POST
+def tell_impact(request: HttpRequest, pk: int) -> HttpResponse:
+    """Say what the incident did to a job; what cannot be is shown at its field."""
+    incident = _found(pk)
+    form = ImpactForm(request.POST, prefix="impact", incident=incident)
+    now = clock.now()
+    if form.is_valid():
+        form.add_reasons(services.wrong_with_impact(form.impact(), source=SOURCE, now=now))
+    if form.errors:
+        return _detail(request, incident, given={"impact": form})
+    services.record_impact(form.impact(), source=SOURCE, now=now, user=cast(User, request.user))
+    return redirect("fleet:incident", incident.pk)
 
 
 def _say(

@@ -11,7 +11,7 @@ from django.urls import reverse
 from fleet import losses, services
 from fleet.clock import set_mode
 from fleet.lifecycle import Trigger
-from fleet.models import Job, JobImpact, Machine, ServiceDay
+from fleet.models import Incident, Job, JobImpact, Machine, ServiceDay
 from tests.factories import (
     NOW,
     make_fault_report,
@@ -259,3 +259,77 @@ def test_a_diary_that_cannot_be_is_refused_with_its_line(tmp_path: Path):
 
     with pytest.raises(CommandError, match=r"diary.csv, line 2: fault_at: .* is still to come"):
         load(path)
+
+
+# --- the incident page ---------------------------------------------------------------------------
+
+
+def make_incident(machine: Machine) -> Incident:
+    services.record([make_fault_report(machine)], source="agents", key=machine.name, now=NOW)
+    services.record_incidents(now=NOW)
+    return Incident.objects.get(machine=machine)
+
+
+def send(incident: Incident, *, group: str = "technician", **fields: Any) -> Any:
+    said = {
+        "key": "k1",
+        "outcome": "job_restarted_from_checkpoint",
+        "job": "job-1",
+        "accelerators": "64",
+        "fault_at": "2026-03-02T11:00:00",
+        "resumed_at": "2026-03-02T11:10:00",
+        "repeated_seconds": "1200",
+        **fields,
+    }
+    body = {f"impact-{name}": value for name, value in said.items()}
+    return client_of(group).post(reverse("fleet:incident-impact", args=[incident.pk]), body)
+
+
+def test_a_person_tells_an_effect_on_the_incident_page_once_however_often_it_is_sent():
+    incident = make_incident(make_machine())
+
+    assert send(incident).status_code == 302
+    assert send(incident).status_code == 302
+
+    (row,) = incident.impacts.all()
+    assert row.accelerator_hours_lost == pytest.approx(LOST)
+    assert row.user is not None
+    page = client_of("viewer").get(reverse("fleet:incident", args=[incident.pk]))
+    assert "32.0" in page.content.decode()
+    assert "Tell an effect" not in page.content.decode()
+
+
+def test_the_form_knows_the_job_of_the_machine_and_its_size():
+    incident = make_incident(make_machine(job="job-7"))
+
+    page = client_of("technician").get(reverse("fleet:incident", args=[incident.pk]))
+
+    text = page.content.decode()
+    assert 'name="impact-job" value="job-7"' in text
+    assert 'name="impact-accelerators" value="8"' in text
+    assert 'value="2026-03-02T12:00:00"' in text
+
+
+def test_what_cannot_be_is_shown_at_its_field():
+    incident = make_incident(make_machine())
+
+    answer = send(incident, resumed_at="2026-03-02T10:00:00", replicas_affected="3")
+
+    assert answer.status_code == 400
+    text = answer.content.decode()
+    assert "is before 2026-03-02T11:00:00+00:00, when it began" in text
+    assert "3 of how many?" in text
+    assert not JobImpact.objects.exists()
+
+
+def test_what_is_left_empty_is_not_known():
+    incident = make_incident(make_machine())
+
+    send(incident, repeated_seconds="")
+
+    page = client_of("viewer").get(reverse("fleet:incident", args=[incident.pk]))
+    assert "not known: repeated_seconds was not told" in page.content.decode()
+
+
+def test_telling_an_effect_needs_its_right():
+    assert send(make_incident(make_machine()), group="viewer").status_code == 403
