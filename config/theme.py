@@ -103,6 +103,12 @@ UNFOLD: dict[str, Any] = {
                         "rollouts:fixes",
                         "fleet.view_incident",
                     ),
+                    link(
+                        _("Supplier's cases"),
+                        "outbox",
+                        "rollouts:supplier-case",
+                        "rollouts.add_supplierpackage",
+                    ),
                     link(_("Repairs"), "build", "fleet:repairs", "fleet.view_repair"),
                     link(_("Gates"), "door_front", "fleet:gates", "fleet.view_gate"),
                     link(_("Parts"), "memory", "fleet:parts", "fleet.view_machine"),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from rollouts import firmware_views, fix_views, gate_views, views
+from rollouts import firmware_views, fix_views, gate_views, supplier_views, views
 
 app_name = "rollouts"
 
@@ -13,6 +13,8 @@ urlpatterns = [
     path("firmware/wanted/", firmware_views.wanted, name="firmware-wanted"),
     path("firmware/runs/", firmware_views.runs, name="firmware-runs"),
     path("", views.home, name="home"),
+    path("supplier/", supplier_views.index, name="supplier-case"),
+    path("supplier/package", supplier_views.package, name="supplier-package"),
     path("fixes/", fix_views.index, name="fixes"),
     path("changes/", views.what_changed, name="changes"),
     path("rollouts/", views.index, name="index"),

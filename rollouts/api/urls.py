@@ -3,12 +3,13 @@
 from django.urls import path
 from rest_framework.routers import SimpleRouter
 
-from rollouts.api import changes, compliance, fixes, freezes, gates, previews, views
+from rollouts.api import changes, compliance, fixes, freezes, gates, previews, supplier, views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("rollouts", views.RolloutViewSet, basename="rollout")
 router.register("policies", views.PolicyViewSet, basename="policy")
 router.register("freezes", freezes.FreezeViewSet, basename="freeze")
+router.register("supplier-packages", supplier.SupplierPackageViewSet, basename="supplier-package")
 
 _RECORDS = r"rollouts/(?P<rollout_pk>[0-9]+)"
 router.register(rf"{_RECORDS}/previews", previews.PreviewViewSet, basename="preview")
@@ -38,6 +39,7 @@ urlpatterns = [
         name="wave-review-gates",
     ),
     path("changes", changes.ChangeView.as_view(), name="changes"),
+    path("supplier-cases", supplier.SupplierCaseView.as_view(), name="supplier-cases"),
     path("fixes", fixes.FixView.as_view(), name="fixes"),
     path("suspects", changes.SuspectView.as_view(), name="suspects"),
     path("bundles/<int:pk>/withdraw", views.WithdrawView.as_view(), name="bundle-withdraw"),

@@ -4,6 +4,7 @@ from rollouts.services.orders.freezes import freeze_refusals, lift_freeze, set_f
 from rollouts.services.orders.gates import review_gates
 from rollouts.services.orders.members import exclude, retry
 from rollouts.services.orders.memory import clear
+from rollouts.services.orders.packages import make_package
 from rollouts.services.orders.rehearsal import rehearse
 from rollouts.services.orders.steering import (
     acknowledge,
@@ -43,6 +44,7 @@ __all__ = [
     "halt",
     "halt_all",
     "lift_freeze",
+    "make_package",
     "override",
     "pause",
     "preview",
