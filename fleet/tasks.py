@@ -14,7 +14,7 @@ from django.db.utils import OperationalError
 from django.utils import timezone
 
 from fleet import adapters, clock, leases, services
-from fleet.errors import AdapterFailed
+from fleet.errors import AdapterFailed, FleetError
 from fleet.hints import hint, hint_rarely
 from fleet.models import CollectorCursor, Heartbeat, Machine, TelemetryHold
 from fleet.services.evidence import sweep_evidence as sweep_files
@@ -131,9 +131,10 @@ def follow_up() -> None:
     services.record_incidents(now=now)
     services.record_interruptions(now=now)
     services.void_gates(now=now)
+    is_doubted = services.doubt_gates(now=now)
     services.charge_repairs(now=now)
     services.end_abandoned(now=now)
-    if services.take_out_by_rule(now=now):
+    if services.take_out_by_rule(now=now) or is_doubted:
         hint(tell_scheduler)
 
 
@@ -162,7 +163,10 @@ def _read_gates_back() -> None:
             readings = adapters.installer().read_versions(gate.machine.name, now=clock.now())
         except (OSError, AdapterFailed):
             readings = ()
-        services.read_back(gate, readings, now=clock.now())
+        try:
+            services.read_back(gate, readings, now=clock.now())
+        except FleetError as error:  # one gate holds up no other one
+            logger.warning("%s is left as it is: %s", gate, error)
 
 
 @shared_task

@@ -90,21 +90,28 @@ def _check_gate(machine: Machine, gate: Gate | None) -> None:
         raise GateMissing(f"{gate} is not a gate of {machine.name}")
     if passed.status != Gate.Status.PASSED:
         raise GateMissing(f"{gate} is {passed.status}; a release needs one that is passed")
-    since = _last_away_from_gate(machine)
+    since = came_before_gate_at(machine)
     if since is not None and passed.opened_at < since:
         raise GateMissing(
             f"{gate} was opened {passed.opened_at:%Y-%m-%d %H:%M}, before the machine was last "
-            f"out for diagnosis or repair, {since:%Y-%m-%d %H:%M}"
+            f"out for diagnosis or repair, until {since:%Y-%m-%d %H:%M}"
         )
     fault = open_faults(machine, since=passed.opened_at).first()
     if fault is not None:
         raise GateMissing(f"{gate} does not hold: {fault} is newer than it")
 
 
-def _last_away_from_gate(machine: Machine) -> datetime | None:
-    """Return when the machine last entered a state that its present gate has to follow."""
-    away = machine.state_changes.exclude(new_state__in=AT_THE_GATE).order_by("-pk")
-    return away.values_list("at", flat=True).first()
+def came_before_gate_at(machine: Machine) -> datetime | None:
+    """Return when the machine last came before a gate; None if it has never been elsewhere.
+
+    Moves are taken in the order in which they were made, whatever the clock said: a gate that is
+    older than this one was for something else.
+    """
+    away = machine.state_changes.exclude(new_state__in=AT_THE_GATE).order_by("-pk").first()
+    if away is None:
+        return None
+    came = machine.state_changes.filter(pk__gt=away.pk).order_by("pk").first()
+    return (came or away).at
 
 
 def _check_retry(machine: Machine) -> None:
@@ -219,7 +226,8 @@ def lift_cordon(cordon: Cordon, *, owner: str, now: datetime) -> Cordon:
             f"{owner} cannot lift it"
         )
     _lock(cordon.machine)
-    Cordon.objects.filter(pk=cordon.pk, lifted_at=None).update(lifted_at=now, lifted_by=owner)
+    at = max(now, cordon.since)  # the clock may have been set back meanwhile
+    Cordon.objects.filter(pk=cordon.pk, lifted_at=None).update(lifted_at=at, lifted_by=owner)
     cordon.refresh_from_db(fields=["lifted_at", "lifted_by"])
     _refresh_may_take_work(cordon.machine)
     return cordon

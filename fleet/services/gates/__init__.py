@@ -15,6 +15,7 @@ from fleet.services.gates.conformance import (
 )
 from fleet.services.gates.course import (
     clear_strays,
+    doubt_gates,
     end_observations,
     review_gate,
     void_gates,
@@ -32,6 +33,7 @@ __all__ = [
     "choose_plan",
     "claim_check",
     "clear_strays",
+    "doubt_gates",
     "due_for_reading",
     "end_observations",
     "give_back_check",

@@ -26,7 +26,7 @@ from fleet.models import (
 )
 from fleet.services.firmware import record_readings
 from fleet.services.gates.course import settle
-from fleet.services.gates.records import RULE, lock, newer_fault
+from fleet.services.gates.records import RULE, lock, newer_fault, stray_why
 
 #: Read-backs of settings are records of this kind of "part": setting.power_limit, …
 SETTING = "setting."
@@ -91,7 +91,7 @@ def read_back(gate: Gate, readings: Sequence[Reading], *, now: datetime) -> Gate
     gate.read_at = now
     boots = {reading.boot_id for reading in readings if reading.boot_id}
     record_computed(gate, compute(gate, readings, boots=boots, now=now), now=now)
-    if newer_fault(gate) is None:
+    if newer_fault(gate) is None and not stray_why(gate):
         settle(gate, now=now)
     return gate
 

@@ -2,26 +2,29 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from fleet.errors import IllegalGateMove, SameHands, StaleGate, StaleMachine
+from fleet.errors import IllegalGateMove, SameHands
 from fleet.faults import HAPPENED_AT, counted_faults
 from fleet.gate_state import CheckState, check_states, unfinished, why_not_review
 from fleet.gating import Move, Stage, Status
-from fleet.lifecycle import State, Trigger
-from fleet.models import Gate, GatePlan, Machine
+from fleet.lifecycle import AT_THE_GATE, State, Trigger
+from fleet.models import Gate, GateEvent, GatePlan, Machine, StateChange
 from fleet.services.departures import take_out
 from fleet.services.gates.records import (
     RULE,
     closed,
+    each_alone,
     fault_in_words,
     lock,
     move_gate,
     newer_fault,
     say,
+    stray_why,
     take_machine_on,
     void,
 )
@@ -31,6 +34,7 @@ from fleet.services.lifecycle import move_machine
 SLACK = timedelta(hours=4)
 #: Faults of the last days are looked for among all machines; older ones that come late are not.
 RECENT = timedelta(days=2)
+DOUBTED = "doubted"
 
 
 def settle(gate: Gate, *, now: datetime, actor: str = RULE, user: User | None = None) -> None:
@@ -155,6 +159,9 @@ def _review(
         return gate, closed(gate)
     if why := why_not_review(gate, user, owners=owners):
         raise SameHands(why)
+    if why := stray_why(gate):
+        void(gate, said=why, now=now, moves_machine=False)
+        return gate, closed(gate)
     if fault := newer_fault(gate):
         void(gate, said=fault_in_words(fault), now=now)
         return gate, closed(gate)
@@ -222,24 +229,65 @@ def _void(gates: QuerySet[Gate], *, now: datetime) -> int:
         )
     )
     found = gates.filter(Exists(newer)).select_related("machine")
-    return sum(_void_one(gate, now=now) for gate in found.order_by("pk"))
+    return each_alone(found.order_by("pk"), partial(_void_one, now=now))
 
 
 @transaction.atomic
 def _void_one(gate: Gate, *, now: datetime) -> bool:
     gate = lock(gate)
-    fault = newer_fault(gate)
-    if fault is None or Status(gate.status) not in _UNFINISHED:
+    if Status(gate.status) not in _UNFINISHED:
         return False
-    void(gate, said=fault_in_words(fault), now=now)
-    return True
+    if why := stray_why(gate):
+        void(gate, said=why, now=now, moves_machine=False)
+        return True
+    fault = newer_fault(gate)
+    if fault is not None:
+        void(gate, said=fault_in_words(fault), now=now)
+    return fault is not None
 
 
 _UNFINISHED = (Status.OPEN, Status.OBSERVING, Status.AWAITING_REVIEW)
 
 
+def doubt_gates(*, now: datetime) -> int:
+    """Take out the machines whose gate was passed upon a fault that was told only afterwards.
+
+    Had it been told in time, the gate would have been void. Safe to repeat and to race: a gate is
+    doubted once, and of a machine that left service since nothing is asked.
+    """
+    found = _passed_in_vain(now=now).select_related("machine").order_by("pk")
+    return each_alone(found, partial(_doubt_one, now=now))
+
+
+def _passed_in_vain(*, now: datetime) -> QuerySet[Gate]:
+    faults = counted_faults().filter(
+        machine=OuterRef("machine"), at__gt=OuterRef("opened_at"), at__lte=OuterRef("closed_at")
+    )
+    doubted = GateEvent.objects.filter(gate=OuterRef("pk"), kind=DOUBTED)
+    passed = Gate.objects.filter(
+        status=Status.PASSED,
+        made_for="",
+        closed_at__gt=now - RECENT,
+        machine__state=State.IN_SERVICE,
+        machine__entered_at__lte=F("closed_at"),
+    )
+    return passed.filter(Exists(faults), ~Exists(doubted))
+
+
+@transaction.atomic
+def _doubt_one(gate: Gate, *, now: datetime) -> bool:
+    gate = lock(gate)
+    fault = newer_fault(gate)
+    if fault is None or not _passed_in_vain(now=now).filter(pk=gate.pk).exists():
+        return False
+    said = f"gate {gate.pk} was passed upon {fault_in_words(fault)}, which was told only after it"
+    say(gate, DOUBTED, said, actor=RULE, now=now)
+    take_out(gate.machine, actor=RULE, reason=said, at_once=False, now=now)
+    return True
+
+
 def refuse_void(gate: Gate, *, now: datetime) -> None:
-    """End the gate if a newer fault is there, and say so; what was asked of it is not done.
+    """End the gate if it proves nothing any more, and say so; what was asked of it is not done.
 
     Raises
     ------
@@ -258,41 +306,28 @@ def end_observations(*, now: datetime) -> int:
     reported, stays as it is, and its machine becomes overdue.
     """
     over = Gate.objects.filter(status=Status.OBSERVING, observe_until__lte=now)
-    return sum(_settle_one(gate, now=now) for gate in over.order_by("pk"))
+    return each_alone(over.order_by("pk"), partial(_settle_one, now=now))
 
 
+@transaction.atomic
 def _settle_one(gate: Gate, *, now: datetime) -> bool:
-    try:
-        with transaction.atomic():
-            gate = lock(gate)
-            old = gate.status
-            if newer_fault(gate) is not None:
-                return False  # the next sweep of faults ends it
-            settle(gate, now=now)
-            return gate.status != old
-    except (StaleGate, StaleMachine):
-        return False  # somebody else moved it; the row says what is next
+    gate = lock(gate)
+    old = gate.status
+    if newer_fault(gate) is not None or stray_why(gate):
+        return False  # the next sweep ends it
+    settle(gate, now=now)
+    return gate.status != old
 
 
 def clear_strays(*, now: datetime) -> int:
-    """End gates whose machine is no longer before them: taken elsewhere by a person or a rule."""
-    at_gate = (
-        State.AWAITING_VALIDATION,
-        State.VALIDATING,
-        State.OBSERVING,
-        State.AWAITING_RELEASE,
-    )
-    strays = unfinished().filter(made_for="").exclude(machine__state__in=at_gate)
-    count = 0
-    for gate in strays.annotate(state=F("machine__state")).order_by("pk"):
-        with transaction.atomic():
-            held = lock(gate)
-            is_stray = held.machine.state not in at_gate
-            if is_stray and Status(held.status) in _UNFINISHED:
-                said = f"the machine was taken elsewhere: it is {held.machine.state}"
-                void(held, said=said, now=now)
-                count += 1
-    return count
+    """End gates whose machine was taken elsewhere by a person or a rule, and may be back since."""
+    came = StateChange.objects.filter(
+        machine=OuterRef("machine"), new_state=State.AWAITING_VALIDATION
+    ).order_by("-pk")
+    own = unfinished().filter(made_for="").annotate(came_at=Subquery(came.values("at")[:1]))
+    is_elsewhere = ~Q(machine__state__in=AT_THE_GATE)
+    strays = own.filter(is_elsewhere | Q(opened_at__lt=F("came_at")))
+    return each_alone(strays.order_by("pk"), partial(_void_one, now=now))
 
 
 def note(gate: Gate, text: str, *, user: User, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,7 +12,7 @@ from django.db.models import Exists, OuterRef
 from fleet.errors import IllegalGateMove
 from fleet.gating import UNFINISHED, Status, possible_moves
 from fleet.intended import intended_bundle
-from fleet.lifecycle import State, Trigger
+from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import (
     Gate,
     GateCheck,
@@ -23,7 +24,7 @@ from fleet.models import (
     RepairKind,
 )
 from fleet.services.gates import conformance, plans
-from fleet.services.gates.records import RULE, lock, say, void
+from fleet.services.gates.records import RULE, each_alone, lock, say, void
 from fleet.services.lifecycle import move_machine
 
 _BEFORE_THE_FAULT = timedelta(hours=2)  # in which an observation tells what the job ran on
@@ -147,20 +148,26 @@ def open_missing_gates(*, now: datetime, most: int = 200) -> int:
     Safe to repeat. So a worker that died between two steps leaves no machine behind.
     """
     own = Gate.objects.filter(machine=OuterRef("pk"), status__in=UNFINISHED, made_for="")
-    waiting = Machine.objects.filter(~Exists(own), state=State.AWAITING_VALIDATION)
-    count = 0
-    for machine in waiting.order_by("entered_at", "pk")[:most]:
-        kind, repair = _what_for(machine)
+    lacking = Machine.objects.filter(~Exists(own), state__in=AT_THE_GATE)
+    due = lacking.filter(entered_at__lte=now)  # of a clock that was set back: once it is there
+    return each_alone(due.order_by("entered_at", "pk")[:most], partial(_open_missing, now=now))
+
+
+@transaction.atomic
+def _open_missing(machine: Machine, *, now: datetime) -> bool:
+    """Open the machine's gate; one that is further on than its gate is diagnosed again."""
+    held = Machine.objects.select_for_update().get(pk=machine.pk)
+    if held.gates.filter(status__in=UNFINISHED, made_for="").exists():
+        return False
+    if held.state == State.AWAITING_VALIDATION:
+        kind, repair = _what_for(held)
         incident = repair.incident if repair else None
-        with transaction.atomic():
-            held = Machine.objects.select_for_update().get(pk=machine.pk)
-            if held.state != State.AWAITING_VALIDATION:
-                continue
-            opened = open_gate(
-                held, kind=kind, repair=repair, incident=incident, actor=RULE, now=now
-            )
-        count += opened is not None
-    return count
+        opened = open_gate(held, kind=kind, repair=repair, incident=incident, actor=RULE, now=now)
+        return opened is not None
+    if held.state in AT_THE_GATE:
+        reason = f"it is {held.state} and no gate is open: nothing was shown"
+        move_machine(held, Trigger.TAKE_OUT, actor=RULE, now=now, reason=reason)
+    return False
 
 
 def _what_for(machine: Machine) -> tuple[str, Repair | None]:
@@ -175,7 +182,9 @@ def _what_for(machine: Machine) -> tuple[str, Repair | None]:
     if repair is None:
         return RepairKind.NO_FAULT_FOUND, None
     is_found = repair.outcome != Repair.Outcome.NO_FAULT_FOUND
-    return repair.kind if is_found else RepairKind.NO_FAULT_FOUND, repair
+    # Of a recorded repair the kind was not kept: its gate is the one that asks for most.
+    kind = repair.kind if is_found and repair.kind else RepairKind.NO_FAULT_FOUND
+    return kind, repair
 
 
 @transaction.atomic

@@ -176,7 +176,7 @@ def _part(kind: str, component: str, incident: Incident | None) -> str:
     named = component or (incident.component if incident else "")
     if words := named.replace("/", " ").replace("-", " ").split():
         return words[0].rstrip("0123456789").casefold() or words[0]
-    if known := _PARTS.get(RepairKind(kind)):
+    if kind and (known := _PARTS.get(RepairKind(kind))):
         return known
     family = incident.family.split(".")[0] if incident else ""
     return family or _OTHER_PART

@@ -1,27 +1,47 @@
 """Where a gate's status changes, and what is said of each step."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from fleet.errors import StaleGate
+from fleet.errors import FleetError, StaleGate, StaleMachine
 from fleet.faults import open_faults
 from fleet.gating import Move, Status, next_status, possible_moves
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Fault, Gate, GateEvent, Machine
-from fleet.services.lifecycle import move_machine
+from fleet.services.lifecycle import came_before_gate_at, move_machine
+
+logger = logging.getLogger(__name__)
 
 #: Under this name the rules of a plan act, where no person does.
 RULE = "gate rule"
+_Row = TypeVar("_Row", Gate, Machine)
 
 
 def lock(gate: Gate) -> Gate:
     """Take the machine's row and read the gate anew; results, reviews and faults come in turn."""
     Machine.objects.select_for_update().only("pk").get(pk=gate.machine_id)
     return Gate.objects.select_related("machine", "plan", "repair", "bundle").get(pk=gate.pk)
+
+
+def each_alone(rows: Iterable[_Row], act: Callable[[_Row], bool]) -> int:
+    """Do one row after the other; what is wrong with one of them holds up no other one.
+
+    Whoever was faster than the sweep leaves a row that says what is next.
+    """
+    done = 0
+    for row in rows:
+        try:
+            done += act(row)
+        except (StaleGate, StaleMachine):
+            continue
+        except FleetError as error:
+            logger.warning("%s is left as it is: %s", row, error)
+    return done
 
 
 def move_gate(
@@ -102,6 +122,22 @@ def take_machine_on(
         triggers = (Trigger.START_VALIDATION, *triggers)
     for trigger in triggers:
         move_machine(machine, trigger, actor=actor, now=now, reason=reason[:300], user=user)
+
+
+def stray_why(gate: Gate) -> str:
+    """Say why a gate is no longer its machine's way back; empty if it is. The caller holds both.
+
+    The machine was taken elsewhere, or has been: what was shown before that counts no more.
+    """
+    machine = gate.machine
+    if gate.made_for:
+        return ""
+    if machine.state not in AT_THE_GATE:
+        return f"the machine was taken elsewhere: it is {machine.state}"
+    came = came_before_gate_at(machine)
+    if came is not None and gate.opened_at < came:
+        return f"the machine was elsewhere until {came:%Y-%m-%d %H:%M} UTC"
+    return ""
 
 
 def newer_fault(gate: Gate) -> Fault | None:
