@@ -40,6 +40,7 @@ from rollouts.models import (
     Reminder,
     Rollout,
     ScoreBlob,
+    SupplierPackage,
     Transition,
     Wave,
 )
@@ -357,3 +358,13 @@ class PreviewAdmin(RecordAdmin):
 
     def get_queryset(self, request):  # type: ignore[no-untyped-def]
         return super().get_queryset(request).defer("members")
+
+
+@admin.register(SupplierPackage)
+class SupplierPackageAdmin(RecordAdmin):
+    """What was given to suppliers; made on the page of the case."""
+
+    list_display = ("case", "format", "at", "actor", "sha256")
+    list_filter = ("format",)
+    search_fields = ("case", "sha256")
+    date_hierarchy = "at"
