@@ -404,7 +404,7 @@ def rate_per_machine_day(*, events: int, machine_hours: float) -> Figure:
 
 
 def share(part: float, *, whole: float, of: str) -> Figure:
-    """Return a part of a whole; None of nothing.
+    """Return a part of a whole; None of nothing, and of a whole that is less than its part.
 
     Examples
     --------
@@ -413,7 +413,9 @@ def share(part: float, *, whole: float, of: str) -> Figure:
     """
     if whole <= 0:
         return Figure(None, "share", f"no {of} in this time")
-    return Figure(part / whole, "share")
+    if part > whole * (1 + 1e-9):
+        return Figure(None, "share", f"{part:g} of {whole:g}: some of the {of} is not recorded")
+    return Figure(min(part / whole, 1.0), "share")
 
 
 def shares(counts: Mapping[str, float]) -> Iterator[tuple[str, float]]:

@@ -295,21 +295,26 @@ class _Times:
     by_day: dict[date, _Time] = field(default_factory=lambda: defaultdict(_Time))
     by_kind: dict[str, _Time] = field(default_factory=lambda: defaultdict(_Time))
     whole: _Time = field(default_factory=_Time)
+    of_all_kinds: _Time = field(default_factory=_Time)
 
 
 def _times(asked: Asked) -> _Times:
-    """Return machine-time in service that was reported, and what it is in accelerator-hours."""
+    """Return machine-time in service that was reported, and what it is in accelerator-hours.
+
+    Machines fail whatever runs on them, so the time of all kinds is kept beside.
+    """
     rows = (
-        ServiceDay.objects.filter(
-            asked.kinds(), asked.places(), day__gte=asked.since, day__lte=asked.until
-        )
+        ServiceDay.objects.filter(asked.places(), day__gte=asked.since, day__lte=asked.until)
         .order_by()
         .values_list("day", "job_kind", "platform__accelerators")
         .annotate(hours=Sum("service_hours"))
     )
     found = _Times()
     for day, kind, accelerators, hours in rows:
-        for one in (found.by_day[day], found.by_kind[kind], found.whole):
+        sums = [found.of_all_kinds]
+        if asked.job_kind in (None, kind):
+            sums += [found.by_day[day], found.by_kind[kind], found.whole]
+        for one in sums:
             one.machine_hours += hours
             one.accelerator_hours += hours * accelerators
     return found
@@ -342,7 +347,9 @@ def report(asked: Asked, *, now: datetime) -> Report:
         bins=list(_bins(asked, cells, times)),
         jobs=_jobs(asked, now=now),
         failures=failures,
-        rate=goodput.rate_per_machine_day(events=failures, machine_hours=times.whole.machine_hours),
+        rate=goodput.rate_per_machine_day(
+            events=failures, machine_hours=times.of_all_kinds.machine_hours
+        ),
     )
 
 

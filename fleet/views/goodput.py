@@ -229,8 +229,14 @@ def _job(one: losses.JobRow) -> dict[str, Any]:
         "row": one,
         "kind": KINDS.get(one.job_kind, one.job_kind),
         "lost": _hours(one.loss.hours),
-        "ettr": _percent(one.ettr),
+        "ettr": _at_most(one.ettr),
     }
+
+
+def _at_most(figure: Figure) -> dict[str, Any]:
+    """Return a ratio that is a bound; why it is one is said once, beside them all."""
+    told = _percent(figure, is_at_most=bool(figure.reason))
+    return {**told, "reason": ""} if told["is_known"] else told
 
 
 def _expected(seen: losses.Report, form: GoodputForm) -> dict[str, Any]:
@@ -284,7 +290,8 @@ def _drawings(seen: losses.Report) -> list[dict[str, Any]]:
         ]
         stack = charts.stacked(columns, names=list(names))
         legend = [{"part": part, "name": names[part]} for part in stack.names]
-        found.append({"what": what, "stack": stack, "legend": legend, "most": _hours(stack.most)})
+        drawing = {"what": what, "stack": stack, "legend": legend, "most": _hours(stack.most)}
+        found.append({**drawing, "first": columns[0][0], "last": columns[-1][0]})
     return found
 
 

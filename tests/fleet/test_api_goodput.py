@@ -7,9 +7,10 @@ import pytest
 from django.contrib.auth.models import Permission
 from rest_framework.test import APIClient
 
+from fleet import services
 from fleet.clock import set_mode
 from fleet.models import JobImpact, ServiceDay
-from tests.factories import NOW, make_machine, make_platform, make_user
+from tests.factories import NOW, make_fault_report, make_machine, make_platform, make_user
 
 pytestmark = pytest.mark.django_db
 CHECKPOINT = "job_restarted_from_checkpoint"
@@ -280,6 +281,18 @@ def test_pool_platform_and_kind_narrow_both_loss_and_time():
         "formula": "goodput",
         "reason": "no accelerator-hours in service were reported",
     }
+
+
+def test_machines_fail_whatever_runs_on_them():
+    serve(100.0)
+    serve(300.0, kind="inference")
+    services.record([make_fault_report(make_machine())], source="agents", key="1", now=NOW)
+    services.record_incidents(now=NOW)
+
+    queries: list[dict[str, str]] = [{}, {"job_kind": "inference"}]
+    rates = [goodput(**query)["failures_per_machine_day"] for query in queries]
+
+    assert [rate["value"] for rate in rates] == [pytest.approx(24 / 400)] * 2
 
 
 def test_without_failures_nothing_is_expected_and_the_reason_is_said():
