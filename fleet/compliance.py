@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from fleet.drift import Drift, Standing, Wanted, drift
+from fleet.firmware.drift import Drift, Standing, Wanted, drift
 from fleet.models import (
     BundleImage,
     Cordon,

@@ -8,10 +8,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from fleet.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
 from fleet.lifecycle import Role
 from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Team
-from fleet.repairing import HANDS
+from fleet.repair.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
+from fleet.repair.steps import HANDS
 
 #: How many of the fleet's newest results its norm is taken from.
 MOST_RESULTS = 1000

@@ -12,11 +12,11 @@ from typing import cast
 from fleet import adapters
 from fleet.adapters import Arm
 from fleet.compliance import desired_bundles
-from fleet.drift import DISPUTED, Drift, Standing, Wanted, drift
+from fleet.firmware.drift import DISPUTED, Drift, Standing, Wanted, drift
+from fleet.firmware.reach import Image, obstacle
+from fleet.firmware.versions import is_same
 from fleet.models import DesiredBundle, FirmwareBundle, FirmwareImage, Machine
-from fleet.reach import Image, obstacle
 from fleet.selectors import versions_as_of
-from fleet.versions import is_same
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from django.db.models.functions import Cast, Coalesce, Lag, Rank
 
 from fleet.bulk import batches
 from fleet.errors import SelectorError
-from fleet.history import Change
+from fleet.firmware.history import Change
+from fleet.firmware.versions import Scheme, is_same, spellings
 from fleet.models import CollectorCursor, FirmwareImage, FirmwareRecord, Machine
 from fleet.selection import Check, Requirement, parse
-from fleet.versions import Scheme, is_same, spellings
 
 # What a selector may name, and the column that it means; anything else is a label.
 FIELDS = {

@@ -8,10 +8,9 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet
 
-from fleet import adapters, episodes
+from fleet import adapters
 from fleet.adapters import Arm
 from fleet.capacity import stays_of
-from fleet.episodes import Seen
 from fleet.faults import HAPPENED_AT
 from fleet.intended import intended_bundle
 from fleet.lifecycle import State
@@ -33,6 +32,8 @@ from fleet.models import (
     StateChange,
 )
 from fleet.selectors import versions_as_of
+from fleet.telemetry import episodes
+from fleet.telemetry.episodes import Seen
 
 #: Faults that a story lists; the others are counted.
 MOST_FAULTS = 200

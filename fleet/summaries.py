@@ -22,10 +22,10 @@ from django.db.models import (
     When,
 )
 
-from fleet import digests
 from fleet.columns import FloatArray, Seconds, read_columns
-from fleet.digests import Clusters, Digest, IntArray, Interruptions, Reports
 from fleet.models import Fault, Observation, Recovery, TelemetrySummary
+from fleet.telemetry import digests
+from fleet.telemetry.digests import Clusters, Digest, IntArray, Interruptions, Reports
 
 #: How far back summaries are kept, today included.
 DAYS = 14

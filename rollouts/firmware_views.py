@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from fleet import clock, compliance
 from fleet import selectors as fleet_selectors
 from fleet import services as fleet
-from fleet.drift import Standing
+from fleet.firmware.drift import Standing
 from fleet.models import Machine
 from rollouts import selectors
 from rollouts.questions import AsOfForm, DriftForm, DriftListForm, RunForm, WantedForm

@@ -5,8 +5,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from fleet.drift import Standing
 from fleet.errors import SelectorError
+from fleet.firmware.drift import Standing
 from fleet.models import BundleStatus, FirmwareBundle, FirmwareRecord, Machine, Platform
 from fleet.selectors import machines_matching
 

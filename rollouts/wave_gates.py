@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from django.db.models import Count
 
-from fleet.gating import UNFINISHED, Status
 from fleet.models import Gate
+from fleet.repair.gating import UNFINISHED, Status
 from rollouts.models import Rollout, Wave
 
 MOST_NAMED = 50

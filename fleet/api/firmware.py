@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 from rest_framework.views import APIView
 
-from fleet import clock, history, selectors, services
+from fleet import clock, selectors, services
 from fleet.api.base import (
     PagedQuerySerializer,
     QueryTimeField,
@@ -22,6 +22,7 @@ from fleet.api.base import (
     person,
     query_of,
 )
+from fleet.firmware import history
 from fleet.models import BundleStatus, DesiredBundle, FirmwareBundle, FirmwareRecord, Platform
 
 

@@ -14,9 +14,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 
-from fleet import clock, gate_state, gating, services
+from fleet import clock, gate_state, services
 from fleet.api.base import StrictModelSerializer, StrictSerializer, StrictViewSet, needs, person
 from fleet.models import CheckResult, Gate, GateCheck, GateEvent, GatePlan, RepairKind
+from fleet.repair import gating
 
 RUN = "fleet.run_gate"
 REVIEW = "fleet.review_gate"

@@ -20,7 +20,7 @@ from fleet.api.base import (
     person,
     query_of,
 )
-from fleet.drift import Standing
+from fleet.firmware.drift import Standing
 from fleet.models import Machine, MachineClaim, PartSwap
 
 WORK = "fleet.work_repair"

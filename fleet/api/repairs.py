@@ -23,7 +23,7 @@ from fleet.downloads import attachment
 from fleet.hints import hint
 from fleet.identity import Swap
 from fleet.models import Evidence, Incident, Machine, PartSwap, Repair, RepairEvent
-from fleet.repairing import Status, steps_from
+from fleet.repair.steps import Status, steps_from
 from fleet.services import By
 
 WORK = "fleet.work_repair"

@@ -19,7 +19,7 @@ from fleet.api.base import StrictSerializer
 from fleet.api.repairs import SwapSerializer, body_of
 from fleet.hints import hint
 from fleet.models import Repair
-from fleet.repairing import TICKET_STATES, TICKET_STEPS
+from fleet.repair.steps import TICKET_STATES, TICKET_STEPS
 from fleet.services.tickets import MOST_TICKET_CHARACTERS, Said
 
 MOST_BODY_BYTES = 2**18

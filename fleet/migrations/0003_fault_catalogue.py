@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from fleet import signatures
+from fleet.shipped import signatures
 
 
 class Migration(migrations.Migration):

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from fleet import signatures
+from fleet.shipped import signatures
 
 #: Titles as they were shipped before; a site's own words stand.
 OLD_TITLES = {

@@ -2,8 +2,8 @@ import django.db.models.deletion
 from django.db import migrations, models
 from django.db.migrations.operations.special import RunPython
 
-from fleet import gate_plans
 from fleet.appendonly import append_only
+from fleet.shipped import gate_plans
 
 # SQLite makes the table anew where a column with a default comes in, and drops its triggers.
 _GUARD = append_only("fleet", "CheckResult")

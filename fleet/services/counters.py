@@ -8,8 +8,8 @@ from django.db.models import F, Window
 from django.db.models.functions import Lag
 
 from fleet.bulk import batches
-from fleet.counters import Reading, increase
 from fleet.models import CounterSample
+from fleet.telemetry.counters import Reading, increase
 
 _LOOK_UP = 500
 #: How far back the reading before one is looked for.

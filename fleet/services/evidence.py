@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from fleet import adapters
 from fleet.errors import EvidenceMissing, EvidenceRefused, EvidenceTooLarge
-from fleet.evidence import HEAD_BYTES, TextCheck, checked_name, kind_of
 from fleet.models import CheckResult, Evidence, Gate, Repair
+from fleet.repair.evidence import HEAD_BYTES, TextCheck, checked_name, kind_of
 
 MOST_FILES = 200  # of one repair or one result
 #: Age at which a file without a record is nobody's; longer than any upload and its record take.

@@ -12,9 +12,10 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import selectors, versions
+from fleet import selectors
 from fleet.adapters import Reading
 from fleet.errors import BundleNotReady, SelfApproval
+from fleet.firmware import versions
 from fleet.models import (
     BundleImage,
     BundleStatus,

@@ -9,9 +9,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import episodes
 from fleet.bulk import batches, insert_new
-from fleet.episodes import Episode, Joined, Seen, Span
 from fleet.faults import HAPPENED_AT
 from fleet.lifecycle import State
 from fleet.models import (
@@ -22,6 +20,8 @@ from fleet.models import (
     IncidentEvent,
     IncidentFault,
 )
+from fleet.telemetry import episodes
+from fleet.telemetry.episodes import Episode, Joined, Seen, Span
 
 ACTOR = "incidents"
 #: Faults, or incidents to be closed, of one transaction: others who write wait for so long.

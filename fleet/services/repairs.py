@@ -11,12 +11,12 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from fleet import repairing
 from fleet.errors import IllegalRepairStep, RepairRefused, StaleRepair
 from fleet.identity import Swap
 from fleet.lifecycle import State, Trigger
 from fleet.models import Incident, Machine, Repair, RepairEvent, RepairKind, TicketLink
-from fleet.repairing import Status, Step
+from fleet.repair import steps
+from fleet.repair.steps import Status, Step
 from fleet.services.evidence import StoredFile, attach_evidence
 from fleet.services.gates import open_gate
 from fleet.services.lifecycle import move_machine
@@ -119,7 +119,7 @@ def assign_repair(repair: Repair, *, by: By, now: datetime) -> Repair:
     """Write down who will do the work; nothing else changes. Safe to repeat."""
     repair, _ = _held(repair)
     if Status(repair.status) not in OPEN:
-        repairing.next_status(Status(repair.status), Step.START)  # raises: it is over
+        steps.next_status(Status(repair.status), Step.START)  # raises: it is over
     fields = by.as_technician()
     if all(getattr(repair, name) == value for name, value in fields.items()):
         return repair
@@ -180,7 +180,7 @@ def close_repair(
     """
     repair, machine = _held(repair)
     is_found = outcome == Repair.Outcome.REPAIRED
-    repairing.next_status(Status(repair.status), Step.CLOSE)
+    steps.next_status(Status(repair.status), Step.CLOSE)
     reasons = [*wrong_end(repair, swaps, outcome=outcome), *wrong_swaps(machine, swaps, now=now)]
     if reasons:
         raise RepairRefused(reasons)
@@ -275,7 +275,7 @@ def _held(repair: Repair) -> tuple[Repair, Machine]:
 
 
 def _take(repair: Repair, step: Step, fields: Mapping[str, Any]) -> None:
-    new = repairing.next_status(Status(repair.status), step)
+    new = steps.next_status(Status(repair.status), step)
     _set(repair, Status(repair.status), {**fields, "status": new.value})
 
 

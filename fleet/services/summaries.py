@@ -10,8 +10,9 @@ from django.db import transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
-from fleet import digests, goodput, leases, summaries
+from fleet import goodput, leases, summaries
 from fleet.models import Machine, ServiceDay, TelemetrySummary
+from fleet.telemetry import digests
 
 #: A day that is not settled is summed up again after so long.
 EVERY = timedelta(hours=1)

@@ -26,7 +26,7 @@ from fleet.errors import AddressRefused, MessageConflict, TicketRefused
 from fleet.identity import Swap
 from fleet.messages import signed_headers
 from fleet.models import Repair, RepairEvent, TicketLink, TicketReceipt
-from fleet.repairing import (
+from fleet.repair.steps import (
     TICKET_STATES,
     TICKET_STEPS,
     Status,

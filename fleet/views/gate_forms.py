@@ -6,8 +6,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from fleet.gating import UNFINISHED, Status
 from fleet.models import GateCheck, GatePlan, RepairKind
+from fleet.repair.gating import UNFINISHED, Status
 
 
 class GateListForm(forms.Form):

@@ -15,8 +15,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from fleet import clock, gate_state, services
 from fleet.errors import GatePlanRefused
-from fleet.gating import Status
 from fleet.models import Gate, GateCheck, GatePlan
+from fleet.repair.gating import Status
 from fleet.views import View, fleet_page, page
 from fleet.views.gate_forms import GateListForm, PlanForm, ResultForm, ReviewForm
 from fleet.views.repairs import with_files

@@ -15,10 +15,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock, services, tasks
-from fleet.gating import UNFINISHED
 from fleet.hints import hint
 from fleet.lifecycle import AT_THE_GATE, BREAKABLE, STATES, State
 from fleet.models import BreakGlass, Cordon, Machine, Notice
+from fleet.repair.gating import UNFINISHED
 from fleet.services.departures import MOST_OUT_BY_RULE
 from fleet.services.owners import NOBODYS
 from fleet.views import View, fleet_page, page

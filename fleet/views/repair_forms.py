@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from fleet.identity import Swap
 from fleet.models import Incident, Machine, Repair, RepairKind
-from fleet.repairing import Status
+from fleet.repair.steps import Status
 from fleet.services import OPEN_REPAIR, ORDERABLE
 
 NOTE: Mapping[str, Any] = {"label": _("Note"), "max_length": 1000, "required": False}

@@ -20,7 +20,7 @@ from fleet.downloads import attachment
 from fleet.errors import EvidenceTooLarge
 from fleet.hints import hint
 from fleet.models import Component, Evidence, Machine, Repair
-from fleet.repairing import Status, Step, steps_from
+from fleet.repair.steps import Status, Step, steps_from
 from fleet.services import By
 from fleet.views import View, fleet_page, page
 from fleet.views.repair_forms import (

@@ -20,7 +20,7 @@ from fleet.api.base import (
     needs,
     query_of,
 )
-from fleet.drift import Standing
+from fleet.firmware.drift import Standing
 from fleet.models import FirmwareBundle, Machine
 from fleet.selectors import machines_matching
 from rollouts import selectors

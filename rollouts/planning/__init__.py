@@ -3,7 +3,7 @@
 Sizes are counted in placement units; with the unit `machine` that is machines.
 """
 
-from fleet.reach import Image
+from fleet.firmware.reach import Image
 from rollouts.planning.batches import Deal, batch_count, deal_blocks, deal_counts
 from rollouts.planning.legs import is_by_hand, legs, needs_boot, online_prefix
 from rollouts.planning.limits import (

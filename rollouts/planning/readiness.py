@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fleet.reach import Image, may_step_down, obstacle, reaches
-from fleet.versions import Order, compare, is_same
+from fleet.firmware.reach import Image, may_step_down, obstacle, reaches
+from fleet.firmware.versions import Order, compare, is_same
 
 M = TypeVar("M", bound=Hashable)
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from fleet import gate_plans, stories
+from fleet import stories
 from fleet.lifecycle import State
 from fleet.models import (
     Change,
@@ -30,6 +30,7 @@ from fleet.models import (
     StateChange,
     Team,
 )
+from fleet.shipped import gate_plans
 from rollouts.errors import PackageRefused
 from rollouts.supplier.allowed import Filter, Names, Row, secrets, utc
 

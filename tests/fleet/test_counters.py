@@ -6,8 +6,8 @@ import pytest
 
 from fleet import services
 from fleet.adapters import Report
-from fleet.counters import Reading, increase, total
 from fleet.models import CounterSample, Fault, Machine
+from fleet.telemetry.counters import Reading, increase, total
 from tests.factories import NOW, make_machine
 
 NAME = "host.dimm_correctable"

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
-from fleet import evidence as rules
 from fleet import services
 from fleet.adapters.evidence_files import EvidenceFiles
 from fleet.errors import EvidenceMissing, EvidenceRefused, EvidenceTooLarge
 from fleet.models import Evidence, Gate
+from fleet.repair import evidence as rules
 from fleet.services.evidence import sweep_evidence
 from tests.factories import NOW
 from tests.fleet.repairs_world import closed, ordered, under_way

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from fleet import selectors
-from fleet.history import past_rollouts, reversals
+from fleet.firmware.history import past_rollouts, reversals
 from fleet.models import FirmwareRecord, Machine
 from tests.factories import make_machine
 

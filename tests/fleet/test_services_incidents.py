@@ -7,11 +7,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet import episodes, services
+from fleet import services
 from fleet.adapters import Report
 from fleet.lifecycle import Trigger
 from fleet.models import FaultSignature, Incident, IncidentCursor, IncidentFault, Machine
 from fleet.services import incidents as recording
+from fleet.telemetry import episodes
 from tests.factories import NOW, make_machine, make_machines
 
 pytestmark = pytest.mark.django_db

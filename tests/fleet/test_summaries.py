@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from fleet import digests, services, summaries, tasks
+from fleet import services, summaries, tasks
 from fleet.models import Machine, TelemetrySummary
 from fleet.services import summaries as keeping
+from fleet.telemetry import digests
 from tests.factories import (
     make_fault_report,
     make_machines,

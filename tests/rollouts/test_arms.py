@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet import capacity, services
-from fleet.drift import Standing
+from fleet.firmware.drift import Standing
 from fleet.identity import Swap
 from fleet.intended import intended, intended_bundle, standing
 from fleet.models import FirmwareBundle, Machine

@@ -15,12 +15,13 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from fleet import clock, gating
+from fleet import clock
 from fleet.errors import CheckClaimed, CheckRefused, IllegalGateMove, ResultConflict
 from fleet.gate_state import CheckState, check_states, norm_of, present_stage
-from fleet.gating import Judgement, Stage, Status
 from fleet.lifecycle import State, Trigger
 from fleet.models import CheckResult, Gate, GateCheck, Machine
+from fleet.repair import gating
+from fleet.repair.gating import Judgement, Stage, Status
 from fleet.services.evidence import StoredFile, attach_evidence
 from fleet.services.gates.course import refuse_void, settle
 from fleet.services.gates.records import closed, lock

@@ -8,12 +8,11 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, Subquery
 from django.utils import timezone
 
-from fleet import gating, intended, selectors
+from fleet import intended, selectors
 from fleet.adapters import Reading
-from fleet.drift import DISPUTED, Standing, Wanted, drift
 from fleet.faults import open_faults
+from fleet.firmware.drift import DISPUTED, Standing, Wanted, drift
 from fleet.gate_state import check_states, computed_names
-from fleet.gating import UNFINISHED, Computed, Status
 from fleet.lifecycle import State
 from fleet.models import (
     Change,
@@ -24,6 +23,8 @@ from fleet.models import (
     GateCheck,
     Machine,
 )
+from fleet.repair import gating
+from fleet.repair.gating import UNFINISHED, Computed, Status
 from fleet.services.firmware import record_readings
 from fleet.services.gates.course import settle
 from fleet.services.gates.records import RULE, lock, newer_fault, stray_why

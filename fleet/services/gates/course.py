@@ -11,9 +11,9 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from fleet.errors import IllegalGateMove, SameHands
 from fleet.faults import HAPPENED_AT, counted_faults
 from fleet.gate_state import CheckState, check_states, unfinished, why_not_review
-from fleet.gating import Move, Stage, Status
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Gate, GateEvent, GatePlan, Machine, StateChange
+from fleet.repair.gating import Move, Stage, Status
 from fleet.services.departures import take_out
 from fleet.services.gates.records import (
     RULE,

@@ -9,7 +9,6 @@ from django.db import transaction
 
 from fleet.errors import IllegalGateMove, SameHands
 from fleet.gate_state import why_not_review
-from fleet.gating import UNFINISHED, Computed, Status
 from fleet.models import (
     CheckResult,
     FirmwareBundle,
@@ -20,6 +19,7 @@ from fleet.models import (
     Machine,
     RepairKind,
 )
+from fleet.repair.gating import UNFINISHED, Computed, Status
 from fleet.services.gates.conformance import Found, computed_result
 from fleet.services.gates.course import void_wave_gates
 from fleet.services.gates.opening import check_row

@@ -10,7 +10,6 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from fleet.errors import IllegalGateMove
-from fleet.gating import UNFINISHED, Status, possible_moves
 from fleet.intended import intended_bundle
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import (
@@ -23,6 +22,7 @@ from fleet.models import (
     Repair,
     RepairKind,
 )
+from fleet.repair.gating import UNFINISHED, Status, possible_moves
 from fleet.services.gates import conformance, plans
 from fleet.services.gates.records import RULE, each_alone, lock, say, void
 from fleet.services.lifecycle import move_machine

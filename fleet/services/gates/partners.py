@@ -11,9 +11,9 @@ from fleet import adapters, selectors
 from fleet.errors import IllegalGateMove, NoPartner
 from fleet.faults import counted_faults
 from fleet.gate_state import check_states
-from fleet.gating import UNFINISHED, Status
 from fleet.lifecycle import State
 from fleet.models import Cordon, Gate, Machine
+from fleet.repair.gating import UNFINISHED, Status
 from fleet.services.gates.records import closed, lock, say
 from fleet.services.lifecycle import cordon, lift_cordon
 

@@ -10,9 +10,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from fleet import recurrence
 from fleet.errors import GatePlanRefused
-from fleet.gating import plan_problems
 from fleet.lifecycle import State
 from fleet.models import (
     Fault,
@@ -24,7 +22,9 @@ from fleet.models import (
     RepairKind,
     StateChange,
 )
-from fleet.recurrence import Path, Remediation, Symptom
+from fleet.repair import recurrence
+from fleet.repair.gating import plan_problems
+from fleet.repair.recurrence import Path, Remediation, Symptom
 
 LONGEST_OBSERVATION_HOURS = 28 * 24.0
 

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from fleet.errors import FleetError, StaleGate, StaleMachine
 from fleet.faults import open_faults
-from fleet.gating import Move, Status, next_status, possible_moves
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Fault, Gate, GateEvent, Machine
+from fleet.repair.gating import Move, Status, next_status, possible_moves
 from fleet.services.lifecycle import came_before_gate_at, move_machine
 
 logger = logging.getLogger(__name__)

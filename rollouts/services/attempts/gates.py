@@ -5,8 +5,8 @@ from datetime import datetime
 
 from fleet import services as fleet
 from fleet.adapters import Reading
-from fleet.gating import Computed
 from fleet.models import Gate
+from fleet.repair.gating import Computed
 from rollouts.models import Attempt, Rollout
 from rollouts.services.attempts import readback
 from rollouts.wave_gates import made_for

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fleet.adapters import Reading
+from fleet.firmware.versions import is_same
 from fleet.models import FirmwareRecord
-from fleet.versions import is_same
 
 Targets = Sequence[Mapping[str, Any]]
 

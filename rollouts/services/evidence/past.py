@@ -13,8 +13,8 @@ import numpy as np
 from django.db.models import Q
 
 from fleet import summaries
-from fleet.digests import Clusters, Digest, Interruptions, Reports
 from fleet.models import FaultSignature
+from fleet.telemetry.digests import Clusters, Digest, Interruptions, Reports
 from rollouts.analysis import power
 from rollouts.analysis.policy import NODE_PROBE, Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy

@@ -14,6 +14,7 @@ from django.db.models import Count, F, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from fleet import selectors as fleet_selectors
+from fleet.firmware.reach import Image
 from fleet.lifecycle import State
 from fleet.models import (
     BundleImage,
@@ -24,7 +25,6 @@ from fleet.models import (
     FirmwareRecord,
     Machine,
 )
-from fleet.reach import Image
 from rollouts import planning
 from rollouts.lifecycle import FAILURES, Status
 from rollouts.models import Assignment, Attempt, Rollout

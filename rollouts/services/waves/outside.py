@@ -15,8 +15,8 @@ from django.utils import timezone
 from fleet import adapters
 from fleet import services as fleet
 from fleet.errors import AdapterFailed
+from fleet.firmware.versions import is_same
 from fleet.models import FirmwareRecord, Observation
-from fleet.versions import is_same
 from rollouts.lifecycle import WaveStatus
 from rollouts.models import Assignment, Contamination, Membership, Wave
 

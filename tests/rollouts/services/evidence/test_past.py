@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet import digests
 from fleet import services as fleet_services
-from fleet.digests import Clusters
 from fleet.models import Fault, Machine
+from fleet.telemetry import digests
+from fleet.telemetry.digests import Clusters
 from rollouts import planning, policies
 from rollouts.analysis.policy import Policy
 from rollouts.services.evidence import past

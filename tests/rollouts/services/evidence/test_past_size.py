@@ -9,8 +9,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet import digests, services, summaries
+from fleet import services, summaries
 from fleet.models import FaultSignature, Machine, Observation, TelemetrySummary
+from fleet.telemetry import digests
 from rollouts import planning, policies
 from rollouts.services.evidence import past
 from rollouts.services.evidence.drawn import drawn_from

@@ -10,10 +10,10 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import connection
 
-from fleet import signatures
 from fleet.models import FaultSignature
+from fleet.shipped import signatures
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 ROWS = {row["name"]: row for row in signatures.catalogue()}
 

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.errors import IllegalRepairStep
 from fleet.models import Repair
-from fleet.repairing import (
+from fleet.repair.steps import (
     STEPS,
     TICKET_STATES,
     TICKET_STEPS,

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils import timezone
 
-PLANS = Path(__file__).parent / "data" / "gate_plans.json"
+PLANS = Path(__file__).parent / "gate_plans.json"
 AUTHOR = "shipped"
 #: Work is a part of the observation: an idle machine shows no fault, and nothing by that.
 OBSERVED_SHARE = 0.9

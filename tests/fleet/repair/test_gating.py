@@ -2,10 +2,11 @@
 
 import pytest
 
-from fleet import gate_plans, gating
 from fleet.errors import IllegalGateMove
-from fleet.gating import MOVES, Move, Status, judge, next_status, plan_problems
 from fleet.models import Gate, GatePlan, RepairKind
+from fleet.repair import gating
+from fleet.repair.gating import MOVES, Move, Status, judge, next_status, plan_problems
+from fleet.shipped import gate_plans
 
 PAIRS = [(status, move) for status in Status for move in Move]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-CATALOGUE = Path(__file__).parent / "data" / "signatures.json"
+CATALOGUE = Path(__file__).parent / "signatures.json"
 
 
 def catalogue() -> list[Mapping[str, Any]]:

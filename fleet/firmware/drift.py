@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleet.versions import Order, compare, is_same
+from fleet.firmware.versions import Order, compare, is_same
 
 #: How `fleet.selectors.versions_now` says that witnesses disagree.
 DISPUTED = "disputed"

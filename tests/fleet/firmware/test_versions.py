@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet import versions
+from fleet.firmware import versions
+from fleet.firmware.versions import Order
 from fleet.models import FirmwareImage
-from fleet.versions import Order
 
 OPPOSITE = {Order.OLDER: Order.NEWER, Order.NEWER: Order.OLDER}
 

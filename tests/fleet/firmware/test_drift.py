@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.drift import Standing, Wanted, drift
+from fleet.firmware.drift import Standing, Wanted, drift
 
 
 def standing(versions: dict[str, str], *wanted: Wanted) -> Standing:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fleet.versions import Order, compare, is_same
+from fleet.firmware.versions import Order, compare, is_same
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.recurrence import Remediation, Symptom, choose
+from fleet.repair.recurrence import Remediation, Symptom, choose
 
 NOW = datetime(2026, 3, 30, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

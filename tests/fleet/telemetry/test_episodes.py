@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet import episodes
-from fleet.episodes import Episode, Seen, Span
+from fleet.telemetry import episodes
+from fleet.telemetry.episodes import Episode, Seen, Span
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 GAPS = {"nic": timedelta(minutes=30), "gpu.gsp": timedelta(minutes=10)}

@@ -1,0 +1,1 @@
+"""Versions and what follows from them: order, drift, reach, recorded changes. Pure."""

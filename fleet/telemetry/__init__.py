@@ -1,0 +1,1 @@
+"""What machines report, before it is a row: counters, bursts, daily digests. Pure."""
