@@ -8,7 +8,7 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from rollouts.models import SupplierPackage
-from rollouts.supplier.allowed import COLUMNS, WITHHELD, utc
+from rollouts.supplier.allowed import COLUMNS, WITHHELD, Row, utc
 from rollouts.supplier.gathering import Package
 
 FORMAT = "coalmine-supplier-package/1"
@@ -77,14 +77,17 @@ def _cell(value: str | float) -> str | float:
 
 
 def _as_html(package: Package) -> bytes:
-    rows = [row.cells() for row in package.rows]
-    columns = [name for name in COLUMNS if any(name in row for row in rows)]
-    lines = [[row.get(name, "") for name in columns] for row in rows]
+    lines = [
+        (utc(row.at), row.machine, row.incident, row.source, _words(row)) for row in package.rows
+    ]
     context = {
         "package": package,
         "made_at": utc(package.made_at),
-        "columns": [name.replace("_", " ") for name in columns],
         "lines": lines,
         "withheld": WITHHELD,
     }
     return render_to_string("rollouts/supplier_package.html", context).encode()
+
+
+def _words(row: Row) -> list[tuple[str, str | int | float]]:
+    return [(name.replace("_", " "), value) for name, value in row.told]

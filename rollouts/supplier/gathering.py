@@ -40,8 +40,6 @@ MOST_INCIDENTS = 100
 BEFORE, AFTER = timedelta(days=1), timedelta(days=30)
 #: Rows of one source and one incident.
 MOST_ROWS = 500
-#: Longest name of a case.
-LONGEST_CASE = 100
 
 REPAIR_STEPS = frozenset(
     [
@@ -58,6 +56,8 @@ REPAIR_STEPS = frozenset(
 GATE_STEPS = frozenset(
     ["opened", "observe", "to_review", "fail", "accept", "reject", "void", "note", "partner"]
 )
+#: Actors that are the product itself.
+PRODUCT = frozenset({"rule", "gate rule", "watchdog", "incidents", "break glass", "command line"})
 VERSIONED = (Change.Kind.DRIVER, Change.Kind.FIRMWARE)
 _WORD = re.compile(r"[\w@.:-]+")
 
@@ -475,6 +475,7 @@ def _of_the_house(
         yield from (one.job for one in story.recoveries)
         yield from (impact.job for impact in story.impacts)
         yield from story.jobs
+        yield from _hands(story)
     yield from _of_people()
     yield from Team.objects.values_list("name", flat=True)
     for column in ("name", "scheduler_node", "bmc_address"):
@@ -489,6 +490,15 @@ def _of_machine(machine: Machine) -> Iterator[str]:
     yield from (machine.job, machine.workload, machine.serial)
     yield from (str(value) for value in machine.labels.values())
     yield machine.platform.name
+
+
+def _hands(told: stories.Story) -> Iterator[str]:
+    """Yield whom the records name: technicians, and who said or did something."""
+    yield from (repair.technician_name for repair in told.repairs)
+    records = (told.said, told.results, *(repair.swaps.all() for repair in told.repairs))
+    actors = {record.actor for some in records for record in some}
+    actors |= {step.actor for repair in told.repairs for step in repair.events.all()}
+    yield from actors - PRODUCT
 
 
 def _of_people() -> Iterator[str]:

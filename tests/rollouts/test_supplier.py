@@ -409,7 +409,7 @@ def test_a_free_text_goes_only_where_its_owner_lets_it_through():
 
     assert not [row for row in kept.rows if row.source == "text"]
     [row] = [row for row in given.rows if row.source == "text"]
-    assert dict(row.told)["text"] == "bob swapped it; see [withheld]"
+    assert dict(row.told)["text"] == "[withheld] swapped it; see [withheld]"
     assert kept.left_out["free texts"] == given.left_out["free texts"] + 1
 
 
@@ -512,7 +512,7 @@ def test_the_page_shows_what_would_leave_and_hands_out_a_file():
 
     assert CASE in listed.content.decode()
     text = shown.content.decode()
-    assert "bob swapped it; see [withheld]" in text
+    assert "[withheld] swapped it; see [withheld]" in text
     assert (given.status_code, given["Content-Disposition"][:10]) == (200, "attachment")
     record = SupplierPackage.objects.get()
     assert record.texts == [f"repair-{repair.pk}"]
