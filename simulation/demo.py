@@ -47,6 +47,7 @@ from simulation.services import create_fleet
 logger = logging.getLogger(__name__)
 
 AUTHOR, APPROVER = "author", "approver"
+TECHNICIAN, REVIEWER = "technician", "reviewer"
 USUAL_MACHINES = 600
 #: Where a rollout of the demo moves no more.
 ENDED = frozenset({Status.COMPLETED, Status.ROLLED_BACK, Status.CANCELLED})
@@ -82,10 +83,12 @@ def _real_machines() -> QuerySet[Machine]:
 
 
 def people() -> dict[str, User]:
-    """Return the author and the approver, made if need be; neither can do the other's part."""
+    """Return the demo's people, made if need be; nobody can do the part of the next one."""
     return {
         AUTHOR: _person(AUTHOR, groups=("operator",)),
         APPROVER: _person(APPROVER, groups=("approver", "operator")),
+        TECHNICIAN: _person(TECHNICIAN, groups=("technician",)),
+        REVIEWER: _person(REVIEWER, groups=("reviewer",)),
     }
 
 

@@ -46,6 +46,9 @@ class VirtualMachine(models.Model):
     drains = models.JSONField(default=dict, blank=True, help_text="reason to its since")
     idle_at = models.DateTimeField(null=True, blank=True)
     features = models.JSONField(default=dict, blank=True, help_text="reason to the group's name")
+    looked_at = models.DateTimeField(
+        null=True, blank=True, help_text="when a technician last tried to take the machine on"
+    )
     foreign_drain = models.JSONField(
         default=dict, blank=True, help_text="owner, reason and since of somebody else's drain"
     )

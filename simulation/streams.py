@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     STAGING = 11
     JOBS = 12
     PROBE = 13
+    BENCH = 14
 
 
 def stream(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:

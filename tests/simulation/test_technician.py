@@ -4,16 +4,19 @@ from datetime import timedelta
 
 import pytest
 
+from fleet import clock
 from fleet import services as fleet_services
 from fleet.adapters import Step, Target
 from fleet.lifecycle import State, Trigger
-from fleet.models import FirmwareRecord, Machine, StateChange
+from fleet.models import FirmwareRecord, Gate, Machine, Repair, StateChange
+from fleet.tasks import follow_up
 from rollouts.models import Attempt, Block, Rollout, Wave
 from simulation import technician
 from simulation.adapters import VirtualInstaller
 from simulation.models import VirtualOrder
 from simulation.parameters import Effect
 from simulation.tasks import reconcile
+from tests.factories import make_fault_report
 from tests.simulation.fleets import ORIGIN, make_fleet
 
 pytestmark = pytest.mark.django_db
@@ -113,25 +116,92 @@ def test_an_untriaged_machine_stays_in_its_queue(users):
     assert Machine.objects.get(name=NAME).state == State.AWAITING_DIAGNOSIS
 
 
+def pass_time(now, *, hours: float) -> None:
+    for _ in range(round(hours * 2)):
+        now += HOUR / 2
+        technician.work_on_queue(now=now)
+
+
 def test_a_triaged_machine_goes_the_whole_way_back_and_through_its_gate(users):
     make_fleet(**ALWAYS_GONE)
     gone(users)
     now = ORIGIN + 10 * HOUR
     technician.triage_silent(now=now)
 
-    for _ in range(40):
-        now += HOUR / 2
-        technician.work_on_queue(now=now)
+    pass_time(now, hours=16)
 
     machine = Machine.objects.get(name=NAME)
+    gate = Gate.objects.get(machine=machine, status="passed")
     release = StateChange.objects.filter(machine=machine).order_by("pk").last()
     assert machine.state == State.IN_SERVICE
     assert machine.watch_until is not None
-    assert release.trigger == Trigger.RELEASE
-    assert "bmc 2.0" in release.gate
-    # What the gate read back stands in the version history.
+    assert (release.trigger, release.gate_record) == (Trigger.RELEASE, gate)
+    assert gate.repair.outcome == "repaired"
+    # No rollout wants it and no bundle is set: it was put back to what it ran before.
     active = FirmwareRecord.objects.filter(machine=machine, kind="bmc").order_by("since").last()
-    assert (active.version, active.stage) == ("2.0", "active")
+    assert (active.version, active.stage) == ("1.0", "active")
+
+
+def struck(*, now=ORIGIN) -> Machine:
+    """A machine at work whose accelerator has just fallen off the bus."""
+    machine = Machine.objects.get(name=NAME)
+    report = make_fault_report(machine, time=now, signature="xid.79", component="gpu 3")
+    fleet_services.record([report], source="tests", key="k", now=now)
+    follow_up()
+    return machine
+
+
+def test_a_struck_machine_is_taken_out_once_and_comes_back(users):
+    make_fleet()
+    clock.set_mode("stepped", at=ORIGIN)
+    machine = struck()
+
+    taken = [technician.take_out_struck(now=ORIGIN) for _ in range(2)]
+    pass_time(ORIGIN, hours=120)
+
+    machine.refresh_from_db()
+    incident = machine.incidents.get()
+    assert taken == [1, 0]
+    assert machine.state == State.IN_SERVICE
+    assert incident.diagnosis
+    assert incident.repairs.filter(outcome="repaired").exists()
+
+
+def test_no_machine_is_taken_out_of_a_pool_of_which_many_are_out(users):
+    make_fleet()
+    clock.set_mode("stepped", at=ORIGIN)
+    machine = struck()
+    pool = Machine.objects.filter(pool=machine.pool).exclude(pk=machine.pk)
+    for other in pool[: pool.count() // 5]:
+        fleet_services.move_machine(other, Trigger.TAKE_OUT, actor="test", now=ORIGIN)
+
+    assert technician.take_out_struck(now=ORIGIN) == 0
+
+
+def test_a_machine_that_a_person_has_in_hand_is_left_to_them(users):
+    make_fleet()
+    machine = Machine.objects.get(name=NAME)
+    fleet_services.move_machine(machine, Trigger.TAKE_OUT, actor="test", now=ORIGIN)
+    fleet_services.take(machine, user=users, now=ORIGIN)
+
+    pass_time(ORIGIN, hours=4)
+
+    machine.refresh_from_db()
+    assert machine.state == State.DIAGNOSING
+    assert technician.next_due_at() is None
+
+
+def test_what_could_not_be_done_is_tried_again_later(users):
+    make_fleet(**ALWAYS_GONE)
+    machine = Machine.objects.get(name=NAME)
+    fleet_services.move_machine(machine, Trigger.TAKE_OUT, actor="test", now=ORIGIN)
+    other = fleet_services.order_repair(machine, kind="thermal", actor="test", now=ORIGIN)
+    Repair.objects.filter(pk=other.pk).update(status="closed", closed_at=ORIGIN)
+    now = ORIGIN + 3 * HOUR
+
+    technician.work_on_queue(now=now)
+
+    assert technician.next_due_at() > now
 
 
 def test_each_state_takes_its_time(users):
