@@ -1,5 +1,6 @@
 """Make impacts of the interruptions that machines told of: one per job, with what explains it."""
 
+import logging
 import time as wall_time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,9 @@ from fleet.models import (
     Machine,
     Recovery,
 )
-from fleet.services.impacts import BY_INTERRUPTIONS, SAME, Impact, record_impact
+from fleet.services.impacts import BY_INTERRUPTIONS, SAME, Impact, record_impacts
+
+logger = logging.getLogger(__name__)
 
 #: A fault explains an interruption that begins this long after it, or before it.
 BEFORE, AFTER = timedelta(minutes=10), timedelta(minutes=5)
@@ -131,7 +134,10 @@ def _put_down(rows: Sequence[Recovery], *, now: datetime) -> int:
             size=sizes.get(group.job),
             kind=kinds.get(group.job),
         )
-        made += record_impact(told, source=BY_INTERRUPTIONS, now=now)[1]
+        result = record_impacts([told], source=BY_INTERRUPTIONS, now=now)
+        made += result.accepted
+        for refused in result.refused:  # odd telemetry; it must not hold up the others
+            logger.warning("interruption %s: %s", lead.pk, "; ".join(refused.reasons))
     return made
 
 

@@ -348,6 +348,19 @@ def test_a_batch_is_walked_through_to_its_end(monkeypatch: pytest.MonkeyPatch):
     assert made == [5, 0, 0]
 
 
+def test_an_odd_interruption_holds_up_no_other(caplog: pytest.LogCaptureFixture):
+    odd, plain = make_machines(2)
+    for machine in (odd, plain):
+        fail(machine)
+    interrupt(odd, key="odd", job="", repeated_seconds=1e12)
+    interrupt(plain, key="plain", job="")
+
+    services.record_interruptions(now=NOW + HOUR)
+
+    assert [row.machine for row in standing()] == [plain]
+    assert "repeated_seconds: 1000000000000.0; 0 to" in caplog.text
+
+
 def test_a_merged_incident_passes_its_impacts_on():
     machine = make_machine()
     FaultSignature.objects.filter(family="gpu.gsp").update(gap_minutes=15)
