@@ -495,9 +495,10 @@ def _of_machine(machine: Machine) -> Iterator[str]:
 def _hands(told: stories.Story) -> Iterator[str]:
     """Yield whom the records name: technicians, and who said or did something."""
     yield from (repair.technician_name for repair in told.repairs)
-    records = (told.said, told.results, *(repair.swaps.all() for repair in told.repairs))
-    actors = {record.actor for some in records for record in some}
-    actors |= {step.actor for repair in told.repairs for step in repair.events.all()}
+    actors = {event.actor for event in told.said} | {result.actor for result in told.results}
+    for repair in told.repairs:
+        actors |= {swap.actor for swap in repair.swaps.all()}
+        actors |= {step.actor for step in repair.events.all()}
     yield from actors - PRODUCT
 
 
