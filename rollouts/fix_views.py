@@ -40,15 +40,37 @@ class FixForm(forms.Form):
         help_text=_("patterns such as xid.*, with commas between them"),
     )
     family = forms.ChoiceField(label=_("or family"), required=False)
-    change = forms.IntegerField(label=_("Change"), required=False, min_value=1)
-    bundle = forms.IntegerField(label=_("or bundle"), required=False, min_value=1)
+    change = forms.IntegerField(
+        label=_("Change"),
+        required=False,
+        min_value=1,
+        help_text=_("its number: of a setting, driver or place that was reported as changed"),
+    )
+    bundle = forms.IntegerField(
+        label=_("or bundle"),
+        required=False,
+        min_value=1,
+        help_text=_("its number: machines are fixed from when they were read back with it"),
+    )
     part = forms.CharField(
-        label=_("or part"), required=False, max_length=150, help_text=_("kind:model")
+        label=_("or part"),
+        required=False,
+        max_length=150,
+        help_text=_("kind:model of the new part, such as gpu:H100-rev2"),
     )
     platform = forms.ChoiceField(label=_("Platform"), required=False)
-    selector = forms.CharField(label=_("Machines"), required=False, max_length=1000)
-    since = forms.DateTimeField(label=_("Since (UTC)"), required=False)
-    until = forms.DateTimeField(label=_("Until (UTC)"), required=False)
+    selector = forms.CharField(
+        label=_("Machines"),
+        required=False,
+        max_length=1000,
+        help_text=_("a selector such as pool=train,rack in (r1,r2); all of them without one"),
+    )
+    since = forms.DateTimeField(
+        label=_("Since (UTC)"), required=False, help_text=_("such as 2026-01-05 00:00")
+    )
+    until = forms.DateTimeField(
+        label=_("Until (UTC)"), required=False, help_text=_("now, if left empty")
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
