@@ -8,9 +8,17 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from fleet.lifecycle import Role
+from fleet.lifecycle import Role, State
 from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Team
-from fleet.repair.gating import NORM_DAYS, UNFINISHED, Computed, Stage, Status, rule_in_words
+from fleet.repair.gating import (
+    NORM_DAYS,
+    UNFINISHED,
+    Computed,
+    Stage,
+    Status,
+    possible_moves,
+    rule_in_words,
+)
 from fleet.repair.steps import HANDS
 
 #: How many of the fleet's newest results its norm is taken from.
@@ -135,6 +143,19 @@ def _not_reliability(user: User) -> str:
     if not teams.exists() or teams.filter(members=user).exists():
         return ""
     return f"{user} belongs to no team that owns reliability"
+
+
+def why_not_retry(gate: Gate) -> str:
+    """Return in words why the checks of this gate are not run once more; empty if they may be."""
+    machine = gate.machine
+    if gate.status != Status.FAILED or machine.state != State.VALIDATION_FAILED:
+        return (
+            f"gate {gate.pk} is {gate.status} and {machine} is {machine.state}; only a failed one "
+            f"is tried again; possible: {possible_moves(Status(gate.status))}"
+        )
+    if gate.retry_of_id is not None or hasattr(gate, "retry"):
+        return f"gate {gate.pk} was tried again already; possible: diagnose anew, or order a repair"
+    return ""
 
 
 def norm_of(check: GateCheck, *, machine: Machine, now: datetime) -> list[float]:

@@ -14,9 +14,16 @@ from django.shortcuts import render
 View = Callable[..., HttpResponse]
 
 
-def fleet_page(view: View) -> View:
-    """Let in who is logged in and may see machines."""
-    return login_required(permission_required("fleet.view_machine", raise_exception=True)(view))
+def needs(*permissions: str) -> Callable[[View], View]:
+    """Return what lets in who is logged in and has all these permissions."""
+
+    def guarded(view: View) -> View:
+        return login_required(permission_required(permissions, raise_exception=True)(view))
+
+    return guarded
+
+
+fleet_page = needs("fleet.view_machine")
 
 
 def page(

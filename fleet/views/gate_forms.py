@@ -8,9 +8,10 @@ from django.utils.translation import gettext_lazy as _
 
 from fleet.models import GateCheck, GatePlan, RepairKind
 from fleet.repair.gating import UNFINISHED, Status
+from fleet.views.lists import FilterForm
 
 
-class GateListForm(forms.Form):
+class GateListForm(FilterForm):
     """Which gates are shown."""
 
     status = forms.ChoiceField(

@@ -1,11 +1,11 @@
 """The pages of gates: what is missing, checks by hand, and the review that releases a machine."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -15,26 +15,17 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from fleet import clock, gate_state, services
 from fleet.errors import GatePlanRefused
+from fleet.gate_state import CheckState
 from fleet.models import Gate, GateCheck, GatePlan
 from fleet.repair.gating import Status
-from fleet.views import View, fleet_page, page
+from fleet.views import fleet_page, needs, page
 from fleet.views.gate_forms import GateListForm, PlanForm, ResultForm, ReviewForm
+from fleet.views.lists import first_page
 from fleet.views.repairs import with_files
 
-PAGE_SIZE = 50
 RUN = "fleet.run_gate"
 REVIEW = "fleet.review_gate"
 PLAN = "fleet.add_gateplan"
-
-
-def run_page(view: View) -> View:
-    """Let in who may run checks."""
-    return login_required(permission_required(RUN, raise_exception=True)(view))
-
-
-def review_page(view: View) -> View:
-    """Let in who may review gates."""
-    return login_required(permission_required(REVIEW, raise_exception=True)(view))
 
 
 @fleet_page
@@ -42,19 +33,9 @@ def review_page(view: View) -> View:
 def index(request: HttpRequest) -> HttpResponse:
     """Gates, newest first; those that are unfinished unless others are asked for."""
     form = GateListForm(request.GET if request.GET else {"status": "unfinished"})
-    listed = list(_chosen(form)[: PAGE_SIZE + 1]) if form.is_valid() else []
-    more = ""
-    if len(listed) > PAGE_SIZE:
-        query = request.GET.copy()
-        query.setdefault("status", "unfinished")
-        query["before"] = str(listed[PAGE_SIZE - 1].pk)
-        more = f"?{query.urlencode()}"
-    context = {
-        "title": _("Gates"),
-        "form": form,
-        "listed": listed[:PAGE_SIZE],
-        "more": more,
-    }
+    chosen = _chosen(form) if form.is_valid() else Gate.objects.none()
+    listed, more = first_page(chosen, request.GET, status="unfinished")
+    context = {"title": _("Gates"), "form": form, "listed": listed, "more": more}
     return page(request, "fleet/gates/index.html", context, status=400 if form.errors else 200)
 
 
@@ -81,17 +62,14 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _detail(request: HttpRequest, gate: Gate, *, refused: ResultForm | None = None) -> HttpResponse:
-    user = cast(User, request.user)
+    user, shown = cast(User, request.user), _shown(gate)
+    may_run = user.has_perm(RUN)
     context = {
-        **_shown(gate),
+        **shown,
         "title": _("Gate {number} of {machine}").format(number=gate.pk, machine=gate.machine),
-        "rows": _rows(gate, may_run=user.has_perm(RUN), refused=refused),
-        "may_run": user.has_perm(RUN),
-        "may_retry": user.has_perm(RUN)
-        and gate.status == Status.FAILED
-        and gate.machine.state == "validation_failed"
-        and gate.retry_of_id is None
-        and not hasattr(gate, "retry"),
+        "rows": _rows(gate, shown["states"], may_run=may_run, refused=refused),
+        "may_run": may_run,
+        "may_retry": may_run and not gate_state.why_not_retry(gate),
         "may_review": user.has_perm(REVIEW)
         and gate.status == Status.AWAITING_REVIEW
         and not gate.made_for,
@@ -114,9 +92,10 @@ def _shown(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _rows(gate: Gate, *, may_run: bool, refused: ResultForm | None) -> list[dict[str, Any]]:
+def _rows(
+    gate: Gate, states: Sequence[CheckState], *, may_run: bool, refused: ResultForm | None
+) -> list[dict[str, Any]]:
     """Each check, with its form where it is its turn and nobody else is at it."""
-    states = gate_state.check_states(gate)
     stage = gate_state.present_stage(states)
     wall = clock.steady_time()
     rows = []
@@ -135,7 +114,7 @@ def _rows(gate: Gate, *, may_run: bool, refused: ResultForm | None) -> list[dict
 
 
 @with_files
-@run_page
+@needs(RUN)
 @require_POST
 def report(request: HttpRequest, pk: int, check: int) -> HttpResponse:
     """Take the result of a check that was run by hand."""
@@ -151,7 +130,7 @@ def report(request: HttpRequest, pk: int, check: int) -> HttpResponse:
     return redirect("fleet:gate", gate.pk)
 
 
-@run_page
+@needs(RUN)
 @require_POST
 def partner(request: HttpRequest, pk: int) -> HttpResponse:
     """Reserve a machine for the checks over several machines."""
@@ -159,14 +138,14 @@ def partner(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("fleet:gate", pk)
 
 
-@run_page
+@needs(RUN)
 @require_POST
 def retry(request: HttpRequest, pk: int) -> HttpResponse:
     """Run the checks of a failed gate once more."""
     return redirect("fleet:gate", services.retry_gate(_found(pk), **_who(request)).pk)
 
 
-@review_page
+@needs(REVIEW)
 @require_http_methods(["GET", "HEAD", "POST"])
 def review(request: HttpRequest, pk: int) -> HttpResponse:
     """Everything that was shown, and the verdict on it."""
@@ -211,8 +190,7 @@ def plans(request: HttpRequest) -> HttpResponse:
     return page(request, "fleet/gates/plans.html", context)
 
 
-@login_required
-@permission_required(PLAN, raise_exception=True)
+@needs(PLAN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_plan(request: HttpRequest, pk: int) -> HttpResponse:
     """Make the next version of a plan out of one that is there."""

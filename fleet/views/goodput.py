@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as say
@@ -15,9 +14,10 @@ from django.views.decorators.http import require_safe
 from fleet import charts, clock, goodput, losses
 from fleet.goodput import Figure
 from fleet.models import JobKind, Platform
-from fleet.views import View, page
+from fleet.views import needs, page
 from fleet.views.capacity import NAMES as STATES
 from fleet.views.capacity import span
+from fleet.views.lists import FilterForm
 
 #: Bins in a drawing; more are drawn by week.
 MOST_DAYS_DRAWN = 62
@@ -58,7 +58,7 @@ PARTS: Mapping[str, str | Promise] = {
 }
 
 
-class GoodputForm(forms.Form):
+class GoodputForm(FilterForm):
     """Which days, jobs and machines; and a job of which size."""
 
     since = forms.DateField(
@@ -101,13 +101,7 @@ class GoodputForm(forms.Form):
     OF_JOB = ("machines", "checkpoint_minutes", "write_minutes", "restart_minutes")
 
     def clean(self) -> dict[str, Any]:
-        unknown = sorted(set(self.data) - set(self.fields))
-        if unknown:
-            raise forms.ValidationError(
-                _("%(names)s: unknown; known: %(known)s"),
-                params={"names": ", ".join(unknown), "known": ", ".join(self.fields)},
-            )
-        said = super().clean() or {}
+        said = super().clean()
         until = said.get("until") or clock.now().date()
         since = said.get("since") or until - timedelta(days=losses.DAYS - 1)
         if not 0 <= (until - since).days < losses.MOST_DAYS:
@@ -137,13 +131,7 @@ class GoodputForm(forms.Form):
         return [field for field in self if field.name not in self.OF_JOB]
 
 
-def goodput_page(view: View) -> View:
-    """Let in who may see machines and what incidents did to jobs."""
-    needed = ("fleet.view_machine", "fleet.view_jobimpact")
-    return login_required(permission_required(needed, raise_exception=True)(view))
-
-
-@goodput_page
+@needs("fleet.view_machine", "fleet.view_jobimpact")
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """Goodput by kind of job, losses by cause and path over time, ETTR, MTTF, parts of MTTR."""

@@ -1,10 +1,8 @@
 """What a machine claims to be, its parts and where each has been, and swaps with their preview."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from django import forms
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext_lazy as _
@@ -14,7 +12,7 @@ from fleet import capacity, clock, parts, services
 from fleet.identity import Claim, Swap, part_name
 from fleet.models import Machine, MachineClaim
 from fleet.services.swaps import CLOSED, SwapPreview
-from fleet.views import fleet_page, page
+from fleet.views import fleet_page, needs, page
 from fleet.views.capacity import NAMES, span
 
 WORK = "fleet.work_repair"
@@ -147,13 +145,8 @@ def _machine(
     return page(request, "fleet/identity/machine.html", context, status=status)
 
 
-def _work(view: Any) -> Any:
-    """Let in, to give an order, who may repair machines."""
-    may_work = permission_required(WORK, raise_exception=True)
-    return login_required(may_work(require_POST(view)))
-
-
-@_work
+@needs(WORK)
+@require_POST
 def swap(request: HttpRequest, name: str) -> HttpResponse:
     """Show what a swap would move; do it once that was seen and confirmed."""
     own, form, now = _found(name), SwapForm(request.POST), clock.now()
@@ -181,7 +174,8 @@ def _as_seen(form: SwapForm, seen: SwapPreview) -> SwapForm:
     return SwapForm({**form.cleaned_data, "old_serial": seen.moves[0].old_serial})
 
 
-@_work
+@needs(WORK)
+@require_POST
 def claim(request: HttpRequest, name: str) -> HttpResponse:
     """Write down what the machine claims from now on."""
     own, form = _found(name), ClaimForm(request.POST, auto_id=CLAIM_IDS)

@@ -7,7 +7,10 @@ from django.utils.translation import gettext_lazy as _
 
 from fleet.models import Change, FaultSignature, FirmwareBundle, Incident, Platform
 from fleet.services import ORDERABLE
+from fleet.views.lists import FilterForm
 
+#: How many of a machine's newest changes are offered as an answer.
+MOST_CHANGES = 100
 SAID: dict[str, Any] = {
     "label": _("In words"),
     "max_length": 800,
@@ -15,8 +18,8 @@ SAID: dict[str, Any] = {
 }
 
 
-class IncidentListForm(forms.Form):
-    """Which incidents are shown; a name that is none of these is refused."""
+class IncidentListForm(FilterForm):
+    """Which incidents are shown."""
 
     status = forms.ChoiceField(
         label=_("Status"),
@@ -41,15 +44,6 @@ class IncidentListForm(forms.Form):
         choices=[("", _("all")), *FaultSignature.Severity.choices],
     )
     before = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
-
-    def clean(self) -> dict[str, Any] | None:
-        unknown = sorted(set(self.data) - set(self.fields))
-        if unknown:
-            raise forms.ValidationError(
-                _("%(names)s: unknown; known: %(known)s"),
-                params={"names": ", ".join(unknown), "known": ", ".join(self.fields)},
-            )
-        return super().clean()
 
     def clean_family(self) -> str:
         family: str = self.cleaned_data["family"].strip()
@@ -116,9 +110,11 @@ class LinkForm(forms.Form):
     def __init__(self, *args: Any, incident: Incident, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         machine = incident.machine
+        told = Change.objects.filter(touched__machine=machine).order_by("-at", "-pk")
+        newest = list(told.values_list("pk", flat=True)[:MOST_CHANGES])
         self.fields["change"] = forms.ModelChoiceField(
             label=_("Change"),
-            queryset=Change.objects.filter(touched__machine=machine),
+            queryset=Change.objects.filter(pk__in=newest),
             required=False,
             empty_label=_("none"),
         )

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from django import forms
-from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock, services, stories
 from fleet.models import Incident
-from fleet.views import View, fleet_page, page
+from fleet.views import fleet_page, needs, page
 from fleet.views.impact_forms import SOURCE, ImpactForm
 from fleet.views.incident_forms import (
     CaseForm,
@@ -24,15 +23,10 @@ from fleet.views.incident_forms import (
     LinkForm,
     NoteForm,
 )
+from fleet.views.lists import first_page
 
-PAGE_SIZE = 50
 WORK = "fleet.work_repair"
 TELL_IMPACT = "fleet.add_jobimpact"
-
-
-def work_page(view: View) -> View:
-    """Let in who may diagnose and repair machines."""
-    return login_required(permission_required(WORK, raise_exception=True)(view))
 
 
 @fleet_page
@@ -40,21 +34,9 @@ def work_page(view: View) -> View:
 def index(request: HttpRequest) -> HttpResponse:
     """Incidents, newest first; those that are open unless others are asked for."""
     form = IncidentListForm(request.GET if request.GET else {"status": "open"})
-    listed: list[Incident] = []
-    if form.is_valid():
-        listed = list(_chosen(form)[: PAGE_SIZE + 1])
-    more = ""
-    if len(listed) > PAGE_SIZE:
-        query = request.GET.copy()
-        query.setdefault("status", "open")
-        query["before"] = str(listed[PAGE_SIZE - 1].pk)
-        more = f"?{query.urlencode()}"
-    context = {
-        "title": _("Incidents"),
-        "form": form,
-        "listed": listed[:PAGE_SIZE],
-        "more": more,
-    }
+    chosen = _chosen(form) if form.is_valid() else Incident.objects.none()
+    listed, more = first_page(chosen, request.GET, status="open")
+    context = {"title": _("Incidents"), "form": form, "listed": listed, "more": more}
     return page(request, "fleet/incidents/index.html", context, status=400 if form.errors else 200)
 
 
@@ -122,7 +104,7 @@ def _known(incident: Incident) -> dict[str, Any]:
 # --- what is said of one -------------------------------------------------------------------------
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def diagnose(request: HttpRequest, pk: int) -> HttpResponse:
     """Say what is wrong; order the repair at once if asked to."""
@@ -134,7 +116,7 @@ def _diagnose(incident: Incident, *, is_acted_on: bool, **said: Any) -> None:
     act(incident, **said)
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def name_cause(request: HttpRequest, pk: int) -> HttpResponse:
     """Say what the cause turned out to be."""
@@ -142,7 +124,7 @@ def name_cause(request: HttpRequest, pk: int) -> HttpResponse:
     return _say(request, pk, "cause", form, services.name_cause)
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Link the change that answers the incident."""
@@ -150,22 +132,21 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     return _say(request, pk, "link", form, services.link_change)
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def open_case(request: HttpRequest, pk: int) -> HttpResponse:
     """Name the supplier's case."""
     return _say(request, pk, "case", CaseForm(request.POST, prefix="case"), services.open_case)
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def note(request: HttpRequest, pk: int) -> HttpResponse:
     """Leave a word."""
     return _say(request, pk, "note", NoteForm(request.POST, prefix="note"), services.note_incident)
 
 
-@login_required
-@permission_required(TELL_IMPACT, raise_exception=True)
+@needs(TELL_IMPACT)
 @require_POST
 def tell_impact(request: HttpRequest, pk: int) -> HttpResponse:
     """Say what the incident did to a job; what cannot be is shown at its field."""

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext_lazy as _
 
 from fleet.models import Machine, Team
+from fleet.views.lists import FilterForm
 
 
 class TakeOutForm(forms.Form):
@@ -61,7 +62,7 @@ class ReviewForm(forms.Form):
     word = forms.CharField(label=_("What was looked at"), max_length=500)
 
 
-class CordonListForm(forms.Form):
+class CordonListForm(FilterForm):
     """Which cordons are asked for."""
 
     owner = forms.CharField(label=_("Owner"), max_length=100, required=False)
@@ -69,7 +70,7 @@ class CordonListForm(forms.Form):
     machine = forms.CharField(label=_("Machine"), max_length=200, required=False)
 
 
-class NoticeListForm(forms.Form):
+class NoticeListForm(FilterForm):
     """Which notices are asked for."""
 
     kind = forms.CharField(label=_("Kind"), max_length=40, required=False)

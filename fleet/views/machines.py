@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
@@ -21,7 +21,7 @@ from fleet.models import BreakGlass, Cordon, Machine, Notice
 from fleet.repair.gating import UNFINISHED
 from fleet.services.departures import MOST_OUT_BY_RULE
 from fleet.services.owners import NOBODYS
-from fleet.views import View, fleet_page, page
+from fleet.views import View, fleet_page, needs, page
 from fleet.views.machine_forms import (
     BreakGlassForm,
     CordonForm,
@@ -86,7 +86,7 @@ def _detail(
         "glasses": glasses.select_related("person"),
         "take_out": machine.take_outs.filter(ended_at=None).first(),
         "incidents": machine.incidents.filter(closed_at=None)[:MOST_CHANGES],
-        "repair": machine.repairs.exclude(status__in=["closed", "cancelled"]).first(),
+        "repair": machine.repairs.filter(status__in=services.OPEN_REPAIR).first(),
         "gate": machine.gates.filter(status__in=UNFINISHED).first(),
         "changes": machine.state_changes.order_by("-pk")[:MOST_CHANGES],
         "hand_overs": machine.hand_overs.select_related(
@@ -228,8 +228,7 @@ def _me(request: HttpRequest) -> User:
 # --- lists ----------------------------------------------------------------------------------------
 
 
-@login_required
-@permission_required("fleet.view_cordon", raise_exception=True)
+@needs("fleet.view_cordon")
 @require_safe
 def cordons(request: HttpRequest) -> HttpResponse:
     """The cordons that stand, by owner and reason."""
@@ -261,8 +260,7 @@ def _cordons(asked: dict[str, str]) -> QuerySet[Cordon]:
     return found.order_by("owner", "reason", "machine__name")
 
 
-@login_required
-@permission_required("fleet.view_notice", raise_exception=True)
+@needs("fleet.view_notice")
 @require_safe
 def notices(request: HttpRequest) -> HttpResponse:
     """What somebody has to know now, newest first."""

@@ -10,11 +10,12 @@ from fleet.identity import Swap
 from fleet.models import Incident, Machine, Repair, RepairKind
 from fleet.repair.steps import Status
 from fleet.services import OPEN_REPAIR, ORDERABLE
+from fleet.views.lists import FilterForm
 
 NOTE: Mapping[str, Any] = {"label": _("Note"), "max_length": 1000, "required": False}
 
 
-class RepairListForm(forms.Form):
+class RepairListForm(FilterForm):
     """Which repairs are shown."""
 
     status = forms.ChoiceField(

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -22,7 +22,8 @@ from fleet.hints import hint
 from fleet.models import Component, Evidence, Machine, Repair
 from fleet.repair.steps import Status, Step, steps_from
 from fleet.services import By
-from fleet.views import View, fleet_page, page
+from fleet.views import View, fleet_page, needs, page
+from fleet.views.lists import first_page
 from fleet.views.repair_forms import (
     CancelForm,
     CloseForm,
@@ -35,15 +36,9 @@ from fleet.views.repair_forms import (
     swaps_of,
 )
 
-PAGE_SIZE = 50
 MOST_PARTS = 16
 WORK = "fleet.work_repair"
 REST_BYTES = 2**20  # what a form holds beside its files
-
-
-def work_page(view: View) -> View:
-    """Let in who may diagnose and repair machines."""
-    return login_required(permission_required(WORK, raise_exception=True)(view))
 
 
 def with_files(view: View) -> View:
@@ -65,26 +60,19 @@ def with_files(view: View) -> View:
 def index(request: HttpRequest) -> HttpResponse:
     """Repairs, newest first; those that are open unless others are asked for."""
     form = RepairListForm(request.GET if request.GET else {"status": "open"})
-    listed: list[Repair] = []
-    if form.is_valid():
-        listed = list(_chosen(request, form)[: PAGE_SIZE + 1])
-    more = ""
-    if len(listed) > PAGE_SIZE:
-        query = request.GET.copy()
-        query.setdefault("status", "open")
-        query["before"] = str(listed[PAGE_SIZE - 1].pk)
-        more = f"?{query.urlencode()}"
+    chosen = _chosen(request, form) if form.is_valid() else Repair.objects.none()
+    listed, more = first_page(chosen, request.GET, status="open")
     context = {
         "title": _("Repairs"),
         "form": form,
-        "listed": listed[:PAGE_SIZE],
+        "listed": listed,
         "more": more,
         "may_work": request.user.has_perm(WORK),
     }
     return page(request, "fleet/repairs/index.html", context, status=400 if form.errors else 200)
 
 
-def _chosen(request: HttpRequest, form: RepairListForm) -> Any:
+def _chosen(request: HttpRequest, form: RepairListForm) -> QuerySet[Repair]:
     chosen = Repair.objects.select_related("machine", "technician").order_by("-pk")
     if statuses := form.statuses():
         chosen = chosen.filter(status__in=statuses)
@@ -99,7 +87,7 @@ def _chosen(request: HttpRequest, form: RepairListForm) -> Any:
     return chosen
 
 
-@work_page
+@needs(WORK)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     """Order a repair."""
@@ -154,21 +142,21 @@ def _detail(
     return page(request, "fleet/repairs/detail.html", context, status=400 if is_refused else 200)
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def start(request: HttpRequest, pk: int) -> HttpResponse:
     """Begin the work."""
     return _step(request, pk, "start", NoteForm(request.POST, prefix="start"))
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def send_away(request: HttpRequest, pk: int) -> HttpResponse:
     """Let the supplier have it."""
     return _step(request, pk, "send_away", SupplierForm(request.POST, prefix="away"))
 
 
-@work_page
+@needs(WORK)
 @require_POST
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Give it up."""
@@ -190,7 +178,7 @@ def _step(request: HttpRequest, pk: int, name: str, form: forms.Form) -> HttpRes
 
 
 @with_files
-@work_page
+@needs(WORK)
 @require_http_methods(["GET", "HEAD", "POST"])
 def close(request: HttpRequest, pk: int) -> HttpResponse:
     """End the work: parts, proofs, and what was found."""
@@ -248,7 +236,7 @@ def _part(repair: Repair) -> tuple[str, str]:
 
 
 @with_files
-@work_page
+@needs(WORK)
 @require_POST
 def add_evidence(request: HttpRequest, pk: int) -> HttpResponse:
     """Keep a file that proves something of the repair."""
@@ -269,8 +257,7 @@ def add_evidence(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("fleet:repair", repair.pk)
 
 
-@login_required
-@permission_required("fleet.view_evidence", raise_exception=True)
+@needs("fleet.view_evidence")
 @require_safe
 def evidence(request: HttpRequest, pk: int) -> HttpResponseBase:
     """A file that proves something, to be saved."""

@@ -333,7 +333,7 @@ def test_the_list_refuses_what_it_does_not_know(query):
 
 
 def test_the_list_goes_on_after_its_page(monkeypatch):
-    monkeypatch.setattr("fleet.views.incidents.PAGE_SIZE", 1)
+    monkeypatch.setattr("fleet.views.lists.PAGE_SIZE", 1)
     older, newer = make_incident(at=NOW - MINUTE), make_incident()
     client = logged_in()
 

@@ -122,7 +122,7 @@ def test_a_status_that_does_not_exist_is_refused():
 
 
 def test_a_list_goes_on_where_the_page_ends(monkeypatch):
-    monkeypatch.setattr("fleet.views.repairs.PAGE_SIZE", 1)
+    monkeypatch.setattr("fleet.views.lists.PAGE_SIZE", 1)
     for name in ("gpu-1", "gpu-2"):
         ordered(make_broken(name))
     client = client_of("viewer")

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from fleet.errors import IllegalGateMove
+from fleet.gate_state import why_not_retry
 from fleet.intended import intended_bundle
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import (
@@ -22,7 +23,7 @@ from fleet.models import (
     Repair,
     RepairKind,
 )
-from fleet.repair.gating import UNFINISHED, Status, possible_moves
+from fleet.repair.gating import UNFINISHED
 from fleet.services.gates import conformance, plans
 from fleet.services.gates.records import RULE, each_alone, lock, say, void
 from fleet.services.lifecycle import move_machine
@@ -198,15 +199,8 @@ def retry_gate(gate: Gate, *, actor: str, now: datetime, user: User | None = Non
     """
     gate = lock(gate)
     machine = gate.machine
-    if gate.status != Status.FAILED or machine.state != State.VALIDATION_FAILED:
-        raise IllegalGateMove(
-            f"gate {gate.pk} is {gate.status} and {machine} is {machine.state}; only a failed one "
-            f"is tried again; possible: {possible_moves(Status(gate.status))}"
-        )
-    if gate.retry_of_id is not None or hasattr(gate, "retry"):
-        raise IllegalGateMove(
-            f"gate {gate.pk} was tried again already; possible: diagnose anew, or order a repair"
-        )
+    if why := why_not_retry(gate):
+        raise IllegalGateMove(why)
     move_machine(
         machine, Trigger.RETRY, actor=actor, now=now, reason=f"retry of gate {gate.pk}", user=user
     )
