@@ -193,6 +193,13 @@ def query_of(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
     return dict(query.validated_data)
 
 
+def body_of(request: Request, form: type[serializers.Serializer]) -> dict[str, Any]:
+    """The body of a request as one form understands it."""
+    body = form(data=request.data)
+    body.is_valid(raise_exception=True)
+    return dict(body.validated_data)
+
+
 def answer_by_name(
     request: Request,
     find: Callable[..., Iterable[Any]],

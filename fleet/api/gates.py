@@ -15,7 +15,14 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 
 from fleet import clock, gate_state, services
-from fleet.api.base import StrictModelSerializer, StrictSerializer, StrictViewSet, needs, person
+from fleet.api.base import (
+    StrictModelSerializer,
+    StrictSerializer,
+    StrictViewSet,
+    body_of,
+    needs,
+    person,
+)
 from fleet.models import CheckResult, Gate, GateCheck, GateEvent, GatePlan, RepairKind
 from fleet.repair import gating
 
@@ -266,7 +273,7 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(REVIEW)])
     def review(self, request: Request, pk: str) -> Response:
         """Accept what was shown, which releases the machine; or reject it."""
-        said = _said(request, GateReviewSerializer)
+        said = body_of(request, GateReviewSerializer)
         user = person(request)
         gate = services.review_gate(self.get_object(), **said, user=user, now=clock.now())
         return self._answer(gate)
@@ -275,7 +282,7 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(RUN)])
     def retry(self, request: Request, pk: str) -> Response:
         """Run the checks of a failed gate once more, in a gate of its own."""
-        _said(request, NoBodySerializer)
+        body_of(request, NoBodySerializer)
         gate = services.retry_gate(self.get_object(), **_who(request))
         return self._answer(gate, status=HTTP_201_CREATED)
 
@@ -283,7 +290,7 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(RUN)])
     def partner(self, request: Request, pk: str) -> Response:
         """Reserve a known-good machine for the checks over several machines."""
-        _said(request, NoBodySerializer)
+        body_of(request, NoBodySerializer)
         gate = self.get_object()
         services.reserve_partner(gate, **_who(request))
         return self._answer(gate)
@@ -327,7 +334,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(RUN)])
     def claim(self, request: Request, pk: str) -> Response:
         """Take a check for 15 minutes; its token reports the result, or takes it for longer."""
-        said = _said(request, ClaimSerializer)
+        said = body_of(request, ClaimSerializer)
         who = _who(request)
         who["actor"] = said.pop("actor") or who["actor"]
         claimed = services.claim_check(self.get_object(), **said, **who)
@@ -342,7 +349,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     )
     def give_back(self, request: Request, pk: str) -> Response:
         """Let somebody else take the check."""
-        services.give_back_check(self.get_object(), **_said(request, ClaimTokenSerializer))
+        services.give_back_check(self.get_object(), **body_of(request, ClaimTokenSerializer))
         return Response(GateCheckSerializer(self.get_object()).data)
 
     @extend_schema(
@@ -357,7 +364,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     )
     def report(self, request: Request, pk: str) -> Response:
         """Report what the check came to."""
-        said = _said(request, ResultSerializer)
+        said = body_of(request, ResultSerializer)
         check, who = self.get_object(), _who(request)
         who["actor"] = said.pop("actor") or who["actor"]
         files = [services.store_file(one.chunks(), name=one.name) for one in said.pop("files")]
@@ -390,18 +397,12 @@ class GatePlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVi
     @extend_schema(request=GatePlanSerializer, responses={201: GatePlanSerializer})
     def create(self, request: Request) -> Response:
         """Add the next version of a kind and level."""
-        said = _said(request, GatePlanSerializer)
+        said = body_of(request, GatePlanSerializer)
         plan = services.add_gate_plan(
             **{"level": 0, "observation_hours": 0.0, "review": "human", **said},
             author=person(request),
         )
         return Response(GatePlanSerializer(plan).data, status=HTTP_201_CREATED)
-
-
-def _said(request: Request, form: type[serializers.Serializer]) -> dict[str, Any]:
-    body = form(data=request.data)
-    body.is_valid(raise_exception=True)
-    return dict(body.validated_data)
 
 
 def _who(request: Request) -> dict[str, Any]:

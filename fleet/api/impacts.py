@@ -1,4 +1,4 @@
-"""Effects on jobs over REST: told one by one or many at once, and corrected by a new row."""
+"""Impacts on jobs over REST: told one by one or many at once, and corrected by a new row."""
 
 from typing import Any, ClassVar
 
@@ -17,9 +17,9 @@ from fleet.api.base import (
     StrictSerializer,
     StrictViewSet,
     ZonedDateTimeField,
+    body_of,
     person,
 )
-from fleet.api.repairs import body_of
 from fleet.models import Incident, JobImpact, JobKind, Machine
 from fleet.services import Impact
 

@@ -13,12 +13,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet import clock, services, stories
-from fleet.api.base import StrictModelSerializer, StrictSerializer, StrictViewSet, needs, person
+from fleet.api.base import (
+    StrictModelSerializer,
+    StrictSerializer,
+    StrictViewSet,
+    body_of,
+    needs,
+    person,
+)
 from fleet.api.repairs import (
     ORDERABLE_KINDS,
     EvidenceSerializer,
     PartSwapSerializer,
-    body_of,
 )
 from fleet.models import (
     Change,

@@ -20,6 +20,7 @@ from fleet.api.base import (
     StrictSerializer,
     StrictViewSet,
     ZonedDateTimeField,
+    body_of,
     needs,
     person,
 )
@@ -238,7 +239,7 @@ class LifecycleActions(StrictViewSet):
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, HasHands])
     def take(self, request: Request, name: str) -> Response:
         """Take the machine in hand; of one that waits for a diagnosis it begins."""
-        machine, body = self.get_object(), _body(TakeSerializer, request)
+        machine, body = self.get_object(), body_of(request, TakeSerializer)
         services.take(machine, user=person(request), now=clock.now(), **body)
         return _made(HandOverSerializer(machine.hand_overs.latest("pk")))
 
@@ -251,7 +252,7 @@ class LifecycleActions(StrictViewSet):
     )
     def hand_over(self, request: Request, name: str) -> Response:
         """Hand the machine to a team or a person, with a word."""
-        machine, body = self.get_object(), _body(HandOverOrderSerializer, request)
+        machine, body = self.get_object(), body_of(request, HandOverOrderSerializer)
         services.hand_over(machine, user=person(request), now=clock.now(), **body)
         return _made(HandOverSerializer(machine.hand_overs.latest("pk")))
 
@@ -264,7 +265,7 @@ class LifecycleActions(StrictViewSet):
     )
     def take_out(self, request: Request, name: str) -> Response:
         """Take the machine out of work, after its job or at once."""
-        machine, body = self.get_object(), _body(TakeOutOrderSerializer, request)
+        machine, body = self.get_object(), body_of(request, TakeOutOrderSerializer)
         user = person(request)
         order = services.take_out(
             machine, actor=user.get_username(), user=user, now=clock.now(), **body
@@ -280,7 +281,7 @@ class LifecycleActions(StrictViewSet):
     )
     def cordon(self, request: Request, name: str) -> Response:
         """Set a cordon of one's own."""
-        machine, body = self.get_object(), _body(CordonOrderSerializer, request)
+        machine, body = self.get_object(), body_of(request, CordonOrderSerializer)
         owner = person(request).get_username()
         cordon = services.cordon(machine, owner=owner, now=clock.now(), **body)
         hint(tasks.tell_scheduler)
@@ -294,7 +295,7 @@ class LifecycleActions(StrictViewSet):
     )
     def lift(self, request: Request, name: str) -> Response:
         """Lift a cordon of one's own; another's stands."""
-        machine, body = self.get_object(), _body(LiftSerializer, request)
+        machine, body = self.get_object(), body_of(request, LiftSerializer)
         owner = person(request).get_username()
         standing = machine.cordons.filter(lifted_at=None, **body).order_by("pk")
         own = standing.filter(owner=owner).first() or get_object_or_404(standing[:1])
@@ -311,16 +312,10 @@ class LifecycleActions(StrictViewSet):
     )
     def break_glass(self, request: Request, name: str) -> Response:
         """Put the machine to work without its gate, for some hours, on one's own word."""
-        machine, body = self.get_object(), _body(BreakGlassOrderSerializer, request)
+        machine, body = self.get_object(), body_of(request, BreakGlassOrderSerializer)
         glass = services.break_glass(machine, user=person(request), now=clock.now(), **body)
         hint(tasks.tell_scheduler)
         return _made(BreakGlassSerializer(glass))
-
-
-def _body(serializer: type[StrictSerializer], request: Request) -> dict[str, Any]:
-    body = serializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    return dict(body.validated_data)
 
 
 def _made(serializer: Any) -> Response:
@@ -405,6 +400,6 @@ class BreakGlassViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, Strict
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(REVIEW)])
     def review(self, request: Request, pk: str) -> Response:
         """Say that another person has looked at it, once it is over."""
-        glass, body = self.get_object(), _body(GlassReviewSerializer, request)
+        glass, body = self.get_object(), body_of(request, GlassReviewSerializer)
         done = services.review_break_glass(glass, user=person(request), now=clock.now(), **body)
         return Response(BreakGlassSerializer(done).data)

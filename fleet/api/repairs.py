@@ -18,13 +18,19 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 
 from fleet import clock, services, tasks
-from fleet.api.base import StrictModelSerializer, StrictSerializer, StrictViewSet, needs, person
+from fleet.api.base import (
+    StrictModelSerializer,
+    StrictSerializer,
+    StrictViewSet,
+    body_of,
+    needs,
+    person,
+)
 from fleet.downloads import attachment
 from fleet.hints import hint
 from fleet.identity import Swap
 from fleet.models import Evidence, Incident, Machine, PartSwap, Repair, RepairEvent
 from fleet.repair.steps import Status, steps_from
-from fleet.services import By
 
 WORK = "fleet.work_repair"
 ORDERABLE_KINDS = [(kind.value, kind.value) for kind in services.ORDERABLE]
@@ -326,16 +332,8 @@ class EvidenceViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVi
         return attachment(self.get_object())
 
 
-def body_of(request: Request, serializer: type[serializers.Serializer]) -> dict[str, Any]:
-    """What the request's body says, checked."""
-    body = serializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    return dict(body.validated_data)
-
-
 def _who(request: Request) -> dict[str, Any]:
-    user = person(request)
-    return {"by": By(user.get_username(), user), "now": clock.now()}
+    return {"by": services.by_person(person(request)), "now": clock.now()}
 
 
 def _answer(repair: Repair, *, status: int = 200) -> Response:

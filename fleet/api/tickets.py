@@ -15,8 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from fleet import clock, messages, services, tasks
-from fleet.api.base import StrictSerializer
-from fleet.api.repairs import SwapSerializer, body_of
+from fleet.api.base import StrictSerializer, body_of
+from fleet.api.repairs import SwapSerializer
 from fleet.hints import hint
 from fleet.models import Repair
 from fleet.repair.steps import TICKET_STATES, TICKET_STEPS
