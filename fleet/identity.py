@@ -14,6 +14,8 @@ ON_BOARD = frozenset({"bmc", "bios", "cpld", *BOARDS})
 _MAC = re.compile(r"[0-9a-f]{12}|[0-9a-f]{16}")  # Ethernet, or an InfiniBand port's GUID
 _UUID = re.compile(r"[0-9a-f]{32}")
 _LONGEST = 200
+#: What one act may name: more than any machine has parts or ports.
+MOST_SWAPS, MOST_CLAIMS = 64, 256
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class ClaimsSerializer(StrictSerializer):
 class NewClaimsSerializer(StrictSerializer):
     """What a machine claims from now on."""
 
-    claims = IdentityClaimSerializer(many=True, allow_empty=False)
+    claims = IdentityClaimSerializer(many=True, allow_empty=False, max_length=identity.MOST_CLAIMS)
     witness = serializers.ChoiceField(
         ["person", "bmc", "host"],
         default="person",
@@ -194,14 +194,17 @@ class OneSwapSerializer(StrictSerializer):
         default="", allow_blank=True, max_length=100, help_text="as it was read off the old part"
     )
     claims = IdentityClaimSerializer(
-        many=True, default=list, help_text="what comes with the new part"
+        many=True,
+        default=list,
+        max_length=identity.MOST_CLAIMS,
+        help_text="what comes with the new part",
     )
 
 
 class SwapsSerializer(StrictSerializer):
     """Parts that are swapped in one step."""
 
-    swaps = OneSwapSerializer(many=True, allow_empty=False)
+    swaps = OneSwapSerializer(many=True, allow_empty=False, max_length=identity.MOST_SWAPS)
 
 
 class PartMoveSerializer(StrictSerializer):

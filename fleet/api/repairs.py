@@ -28,7 +28,7 @@ from fleet.api.base import (
 )
 from fleet.downloads import attachment
 from fleet.hints import hint
-from fleet.identity import Swap
+from fleet.identity import MOST_SWAPS, Swap
 from fleet.models import Evidence, Incident, Machine, PartSwap, Repair, RepairEvent
 from fleet.repair.steps import Status, steps_from
 
@@ -205,7 +205,7 @@ class ClosingSerializer(RepairNoteSerializer):
     """How a repair ended. Files that prove it are sent to `/repairs/<id>/evidence` before."""
 
     outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
-    swaps = SwapSerializer(many=True, default=list)
+    swaps = SwapSerializer(many=True, default=list, max_length=MOST_SWAPS)
 
 
 class CancellationSerializer(StrictSerializer):

@@ -18,6 +18,7 @@ from fleet import clock, messages, services, tasks
 from fleet.api.base import StrictSerializer, body_of
 from fleet.api.repairs import SwapSerializer
 from fleet.hints import hint
+from fleet.identity import MOST_SWAPS
 from fleet.models import Repair
 from fleet.repair.steps import TICKET_STATES, TICKET_STEPS
 from fleet.services.tickets import MOST_TICKET_CHARACTERS, Said
@@ -40,7 +41,7 @@ class TicketMessageSerializer(StrictSerializer):
     note = serializers.CharField(max_length=1000, **TEXT)
     supplier_case = serializers.CharField(max_length=100, **TEXT)
     outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
-    swaps = SwapSerializer(many=True, default=list)
+    swaps = SwapSerializer(many=True, default=list, max_length=MOST_SWAPS)
     caused_by = serializers.CharField(
         max_length=200,
         help_text="webhook-id of our message that it answers: then it is an echo",

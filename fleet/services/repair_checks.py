@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from fleet.identity import Swap
+from fleet.identity import MOST_SWAPS, Swap
 from fleet.models import Incident, Machine, Repair, RepairKind
 from fleet.services.swaps import preview_swap
 
@@ -13,7 +13,6 @@ ORDERABLE = tuple(
 )
 #: Kinds that are not done unless a part has been changed.
 SWAPS = frozenset({RepairKind.GPU_SWAP, RepairKind.NETWORK_SWAP, RepairKind.HOST_PART_SWAP})
-MOST_SWAPS = 64
 _READ = ("kind", "slot", "old_serial", "new_serial", "new_model")
 
 
@@ -41,6 +40,8 @@ def wrong_end(repair: Repair, swaps: Sequence[Swap], *, outcome: str) -> list[st
 
 def wrong_swaps(machine: Machine, swaps: Sequence[Swap], *, now: datetime) -> list[str]:
     """Say what a technician has to look at again before a swap can be written down."""
+    if len(swaps) > MOST_SWAPS:
+        return []  # how it ends is refused already, and looking at each would take long
     reasons: list[str] = []
     for swap in swaps:
         reasons += _unreadable(swap)

@@ -23,6 +23,7 @@ CLOSED = frozenset(
         State.DRAINING,
         State.UPDATING,
         State.VERIFYING,
+        State.AWAITING_VALIDATION,
         State.VALIDATING,
         State.OBSERVING,
         State.AWAITING_RELEASE,
@@ -81,7 +82,16 @@ class SwapPreview:
 
 
 def preview_swap(machine: Machine, swaps: Sequence[Swap], *, now: datetime) -> SwapPreview:
-    """Return what these swaps would move, and why they would be refused; nothing is changed."""
+    """Return what these swaps would move, and why they would be refused; nothing is changed.
+
+    Raises
+    ------
+    SwapRefused
+        If there are more of them than one machine has parts.
+    """
+    if len(swaps) > identity.MOST_SWAPS:
+        said = f"{len(swaps)} parts at once; accepted: at most {identity.MOST_SWAPS}"
+        raise SwapRefused([said])
     reasons = [*_malformed(swaps)]
     inventory = {(one.kind, one.slot): one for one in machine.components.all()}
     standing = parts.standing_claims(machine, at=now)
