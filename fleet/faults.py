@@ -15,6 +15,11 @@ COUNTED_SEVERITIES = (FaultSignature.Severity.MAJOR, FaultSignature.Severity.CRI
 HAPPENED_AT = Case(When(is_ahead=True, then=Least("time", "received_at")), default="time")
 
 
+def happened_at(fault: Fault) -> datetime:
+    """Return when a fault happened: what `HAPPENED_AT` asks of the database, of one row."""
+    return min(fault.time, fault.received_at) if fault.is_ahead else fault.time
+
+
 def open_faults(machine: Machine, *, since: datetime) -> QuerySet[Any]:
     """Return the faults of a machine that happened after `since` and count, oldest first.
 

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from fleet import stories
+from fleet.faults import happened_at
 from fleet.lifecycle import State
 from fleet.models import (
     Change,
-    Fault,
     FaultSignature,
     FirmwareRecord,
     GateEvent,
@@ -435,11 +435,6 @@ class _Gathering:
             yield key, "step of the gate", step_of_gate.at, step_of_gate.said
         for result in story.results:
             yield f"check-{result.pk}", "note of a check", result.at, result.note
-
-
-def happened_at(fault: Fault) -> datetime:
-    """When a fault happened; a clock that ran ahead cannot have told it before it was heard."""
-    return min(fault.time, fault.received_at) if fault.is_ahead else fault.time
 
 
 def _limits(rule: Mapping[str, Any]) -> dict[str, float | None]:

@@ -14,7 +14,16 @@ from fleet.errors import (
     SameHands,
 )
 from fleet.lifecycle import State
-from fleet.models import CheckResult, Gate, GatePlan, Incident, Machine, Repair, StateChange
+from fleet.models import (
+    CheckResult,
+    Fault,
+    Gate,
+    GatePlan,
+    Incident,
+    Machine,
+    Repair,
+    StateChange,
+)
 from tests.factories import (
     NOW,
     make_bundle,
@@ -160,7 +169,7 @@ def test_results_for_a_closed_gate_are_refused_with_the_allowed_moves():
     read_gate(gate)
     report(check_of(gate, "settings"), 1)
 
-    with pytest.raises(IllegalGateMove, match="is failed: .*possible: none"):
+    with pytest.raises(IllegalGateMove, match=r"is failed: .*possible: none"):
         report(check_of(gate, "dcgm_r2"), 0)
 
 
@@ -729,7 +738,7 @@ def test_a_newer_fault_voids_a_gate_of_a_wave_and_leaves_its_machine_to_the_comp
 
 
 def test_machines_that_conform_are_not_read_again_until_their_observation_is_over():
-    machine, gate = observed_gate()
+    _machine, gate = observed_gate()
     end = gate.observe_until
 
     assert services.due_for_reading(now=NOW + HOUR) == []
@@ -737,3 +746,20 @@ def test_machines_that_conform_are_not_read_again_until_their_observation_is_ove
 
     read_gate(gate, now=end)
     assert services.due_for_reading(now=end + HOUR) == []
+
+
+def test_a_fault_by_a_clock_that_ran_ahead_is_told_at_the_time_it_was_heard():
+    machine, gate = before_a_gate()
+    services.record(
+        [make_fault_report(machine, time=NOW + 9 * HOUR, source_key="f1")],
+        source="tests",
+        key="f1",
+        now=NOW + HOUR,
+    )
+
+    services.void_gates(now=NOW + HOUR)
+
+    gate.refresh_from_db()
+    heard = Fault.objects.get()
+    assert heard.is_ahead
+    assert f"at {heard.received_at:%Y-%m-%d %H:%M} UTC" in gate.closed_why

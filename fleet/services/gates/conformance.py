@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from fleet import intended, selectors
 from fleet.adapters import Reading
-from fleet.faults import open_faults
+from fleet.faults import happened_at, open_faults
 from fleet.firmware.drift import DISPUTED, Standing, Wanted, drift
 from fleet.gate_state import check_states, computed_names
 from fleet.lifecycle import State
@@ -281,7 +281,7 @@ def _settings(machine: Machine, versions: Mapping[str, str], *, since: datetime 
 def _faults(gate: Gate) -> Found:
     newer = open_faults(gate.machine, since=gate.opened_at)
     first = newer.first()
-    said = f"{first.signature} at {first.time:%Y-%m-%d %H:%M} UTC" if first else ""
+    said = f"{first.signature} at {happened_at(first):%Y-%m-%d %H:%M} UTC" if first else ""
     opened = f"none since {gate.opened_at:%Y-%m-%d %H:%M} UTC"
     return Found(float(newer.count()), said or opened)
 

@@ -13,7 +13,7 @@ from fleet.faults import HAPPENED_AT, counted_faults
 from fleet.gate_state import CheckState, check_states, unfinished, why_not_review
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Gate, GateEvent, GatePlan, Machine, StateChange
-from fleet.repair.gating import Move, Stage, Status
+from fleet.repair.gating import UNFINISHED, Move, Stage, Status
 from fleet.services.departures import take_out
 from fleet.services.gates.records import (
     RULE,
@@ -235,7 +235,7 @@ def _void(gates: QuerySet[Gate], *, now: datetime) -> int:
 @transaction.atomic
 def _void_one(gate: Gate, *, now: datetime) -> bool:
     gate = lock(gate)
-    if Status(gate.status) not in _UNFINISHED:
+    if Status(gate.status) not in UNFINISHED:
         return False
     if why := stray_why(gate):
         void(gate, said=why, now=now, moves_machine=False)
@@ -244,9 +244,6 @@ def _void_one(gate: Gate, *, now: datetime) -> bool:
     if fault is not None:
         void(gate, said=fault_in_words(fault), now=now)
     return fault is not None
-
-
-_UNFINISHED = (Status.OPEN, Status.OBSERVING, Status.AWAITING_REVIEW)
 
 
 def doubt_gates(*, now: datetime) -> int:
@@ -328,8 +325,3 @@ def clear_strays(*, now: datetime) -> int:
     is_elsewhere = ~Q(machine__state__in=AT_THE_GATE)
     strays = own.filter(is_elsewhere | Q(opened_at__lt=F("came_at")))
     return each_alone(strays.order_by("pk"), partial(_void_one, now=now))
-
-
-def note(gate: Gate, text: str, *, user: User, now: datetime) -> None:
-    """Append a person's word to a gate."""
-    say(gate, "note", text, actor=user.get_username(), user=user, now=now)

@@ -11,6 +11,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from fleet.errors import GatePlanRefused
+from fleet.faults import HAPPENED_AT
 from fleet.lifecycle import State
 from fleet.models import (
     Fault,
@@ -26,6 +27,8 @@ from fleet.repair import recurrence
 from fleet.repair.gating import plan_problems
 from fleet.repair.recurrence import Path, Remediation, Symptom
 
+#: Of a machine that floods, the newest faults; the rules ask for a few of them.
+MOST_SYMPTOMS = 10_000
 LONGEST_OBSERVATION_HOURS = 28 * 24.0
 
 #: What a repair of this kind is done to, where nobody named a component.
@@ -183,17 +186,21 @@ def _part(kind: str, component: str, incident: Incident | None) -> str:
 
 
 def _symptoms(machine: Machine, *, now: datetime) -> Sequence[Symptom]:
-    faults = Fault.objects.filter(
-        machine=machine, time__gt=now - recurrence.SAME_PART, time__lte=now
-    ).select_related("signature")
+    since = now - recurrence.SAME_PART
+    faults = Fault.objects.annotate(at=HAPPENED_AT).filter(
+        machine=machine,
+        time__gt=since,  # no fault happened later than its own time: this reads an index
+        at__gt=since,
+        at__lte=now,
+    )
     return [
         Symptom(
             one.signature.name,
             one.component,
-            one.time,
+            one.at,
             is_fatal=one.severity == FaultSignature.Severity.CRITICAL,
         )
-        for one in faults.order_by("time", "pk")[:10_000]
+        for one in faults.select_related("signature").order_by("-at", "-pk")[:MOST_SYMPTOMS]
     ]
 
 

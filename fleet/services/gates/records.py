@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from fleet.errors import FleetError, StaleGate, StaleMachine
-from fleet.faults import open_faults
+from fleet.faults import happened_at, open_faults
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Fault, Gate, GateEvent, Machine
 from fleet.repair.gating import Move, Status, next_status, possible_moves
@@ -160,4 +160,4 @@ def void(
 
 def fault_in_words(fault: Fault) -> str:
     where = f" on {fault.component}" if fault.component else ""
-    return f"newer fault {fault.signature}{where} at {fault.time:%Y-%m-%d %H:%M} UTC"
+    return f"newer fault {fault.signature}{where} at {happened_at(fault):%Y-%m-%d %H:%M} UTC"
