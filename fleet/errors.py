@@ -206,7 +206,7 @@ class IncidentClosed(FleetError):
 
 
 class ImpactRefused(FleetError):
-    """An effect on a job cannot be so; `reasons` lists everything that is wrong at once."""
+    """An impact on a job cannot be so; `reasons` lists everything that is wrong at once."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))

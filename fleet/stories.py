@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Min, Q, QuerySet
 from fleet import adapters
 from fleet.adapters import Arm
 from fleet.capacity import stays_of
-from fleet.faults import HAPPENED_AT
+from fleet.faults import COUNTED_KINDS, COUNTED_SEVERITIES, HAPPENED_AT
 from fleet.intended import intended_bundle
 from fleet.lifecycle import State
 from fleet.models import (
@@ -199,7 +199,7 @@ def _recoveries(incident: Incident) -> QuerySet[Recovery]:
 
 
 def _impacts(own: Sequence[int]) -> QuerySet[JobImpact]:
-    """Return the effects on jobs as they stand: what was corrected is left out."""
+    """Return the impacts on jobs as they stand: what was corrected is left out."""
     return JobImpact.objects.filter(incident__in=own, corrected_by=None).order_by("fault_at", "pk")
 
 
@@ -307,7 +307,7 @@ def _later(incident: Incident, *, repairs: Sequence[Repair], as_of: datetime) ->
     ).exclude(pk=incident.pk)
     same = after.filter(family=incident.family).aggregate(count=Count("pk"), first=Min("opened_at"))
     others = after.exclude(family=incident.family).filter(parent=None)
-    others = others.filter(kind__in=("hard", "unknown"), severity__in=("major", "critical"))
+    others = others.filter(kind__in=COUNTED_KINDS, severity__in=COUNTED_SEVERITIES)
     families = others.order_by("family").values_list("family", flat=True)
     return Later(
         since=since,

@@ -1,4 +1,4 @@
-"""What went wrong and what it cost the work: incidents, and their effect on jobs."""
+"""What went wrong and what it cost the work: incidents, and their impact on jobs."""
 
 from django.conf import settings
 from django.db import models

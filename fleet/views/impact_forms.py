@@ -1,4 +1,4 @@
-"""What a person says of an incident's effect on a job."""
+"""What a person says of an incident's impact on a job."""
 
 import secrets
 from typing import Any

@@ -296,7 +296,7 @@ def test_a_person_tells_an_effect_on_the_incident_page_once_however_often_it_is_
     assert row.user is not None
     page = client_of("viewer").get(reverse("fleet:incident", args=[incident.pk]))
     assert "32.0" in page.content.decode()
-    assert "Tell an effect" not in page.content.decode()
+    assert "Tell an impact" not in page.content.decode()
 
 
 def test_the_form_knows_the_job_of_the_machine_and_its_size():
