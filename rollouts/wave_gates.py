@@ -77,5 +77,6 @@ def wave_gates(rollout: Rollout) -> list[WaveGates]:
 
 def unreviewed(rollout: Rollout) -> int:
     """Return how many of a rollout's gates nobody has reviewed yet."""
-    prefix = f"rollout:{rollout.pk}/"
-    return Gate.objects.filter(made_for__startswith=prefix, status__in=UNFINISHED).count()
+    numbers = rollout.waves.values_list("number", flat=True)
+    names = [made_for(rollout=rollout.pk, wave=number) for number in numbers]
+    return Gate.objects.filter(made_for__in=names, status__in=UNFINISHED).count()

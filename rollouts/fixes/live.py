@@ -302,11 +302,11 @@ class _Reader:
         )
 
     def interruptions(self) -> tuple[Events, IntArray, FloatArray, tuple[str, ...], str]:
-        """Return interruptions, as reported; where those aged out, the effects on jobs."""
+        """Return interruptions, as reported; where those aged out, the impacts on jobs."""
         told = list(_bounded(self._recoveries(), "recoveries"))
         note = ""
         if not told:
-            told = list(_bounded(self._impacts(), "effects on jobs"))
+            told = list(_bounded(self._impacts(), "impacts on jobs"))
             note = "lost work is in accelerator-hours, from incidents" if told else ""
         paths = tuple(sorted({path for _, _, path, _ in told}))
         code = {path: index for index, path in enumerate(paths)}
@@ -400,7 +400,9 @@ class _Reader:
 
     def detectors(self) -> tuple[str, ...]:
         """Return the detectors' versions that reported in the window."""
-        seen = Observation.objects.filter(end__gte=self.since, end__lt=self.until)
+        seen = Observation.objects.filter(
+            machine__in=self.chosen, end__gte=self.since, end__lt=self.until
+        )
         names = seen.exclude(detector="").order_by().values_list("detector", flat=True).distinct()
         return tuple(sorted(names))
 
