@@ -251,9 +251,10 @@ def _value(state: CheckState, *, rng: np.random.Generator, is_bad: bool) -> floa
     limit, kind = float(rule.get("value", 0.0)), rule["kind"]
     if kind == "equals":
         return limit + 1 if is_bad else limit
+    digits = 0 if limit.is_integer() else 2  # who asks for two boots counts whole ones
     if kind == "<=":
-        return round(limit * (1.4 if is_bad else 0.85 + 0.02 * rng.random()), 1)
-    return round(limit * (0.7 if is_bad else 1.04 + 0.02 * rng.random()), 2)
+        return round(limit * (1.4 if is_bad else 0.85 + 0.02 * rng.random()), digits)
+    return round(limit * (0.7 if is_bad else 1.04 + 0.02 * rng.random()), digits)
 
 
 def _install_what_is_meant(gate: Gate, *, now: datetime) -> None:

@@ -201,6 +201,13 @@ def _start(
     return rollout
 
 
+def add_up() -> None:
+    """Make what pages read of whole days, which else waits for the beat; safe to repeat."""
+    fleet_services.keep_days(now=clock.now())
+    while fleet_services.summarise(now=clock.now()):
+        logger.info("summaries of telemetry are still being made")
+
+
 def begin_living(*, seed: int) -> None:
     """Make the fleet with its period before and start both rollouts; no worker is needed."""
     set_up(fleet_parameters(USUAL_MACHINES, harm="faults"), seed=seed)
@@ -225,6 +232,7 @@ def run(
     Driver(fleet, on_step=on_history).run_until(ORIGIN + HISTORY)
     rollouts = start_rollouts(seed=fleet.seed, document=document)
     Driver(fleet, on_step=on_step).run_while(lambda: not _have_ended(rollouts))
+    add_up()
     VirtualFleet.objects.filter(pk=fleet.pk, notes={}).update(
         notes={"ended_at": timezone.now().isoformat()}
     )

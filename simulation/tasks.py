@@ -10,7 +10,9 @@ from django.db.utils import OperationalError
 from django.utils import timezone
 
 from fleet import clock
+from fleet.hints import hint
 from fleet.models import Clock
+from fleet.tasks import keep_capacity, summarise
 from rollouts import selectors
 from simulation import jobs, technician
 from simulation.adapters import model_of
@@ -28,7 +30,12 @@ def reconcile() -> None:
     """
     if not settings.SIMULATION_ENABLED:
         return
+    before = clock.now()
     clock.tick(wall=timezone.now(), longest=selectors.longest_step())
+    if clock.now().date() != before.date():
+        # By the wall, which the beat follows, a day of the fleet is over in minutes.
+        hint(keep_capacity)
+        hint(summarise)
     token = _take_lease()
     if token is None:
         return

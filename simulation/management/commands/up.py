@@ -71,6 +71,7 @@ class Command(BaseCommand):
         demo.release_leases()
         virtual = Clock.objects.filter(pk=1).exclude(mode=Clock.Mode.REAL).first()
         start = virtual.virtual_time if virtual else ORIGIN
+        demo.add_up()
         clock.set_mode(Clock.Mode.SCALED, at=start, rate=rate)
         people = demo.people()
         return [
