@@ -1,5 +1,7 @@
 """Take the pictures of `docs/images` from the present database, such as the demo leaves behind.
 
+Machines come back while `manage.py up` runs: let it run for some minutes after the demo.
+
 Run it as `python -m tests.browser.screenshots`, with `DATA_DIR` or `DATABASE_URL` set where the
 database is not the default one. It serves the site by itself, on a free port of this host, and
 writes nothing but a session, which it removes.
@@ -60,9 +62,19 @@ def session() -> Iterator[str]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Name and path of each picture; rollouts by how they ended."""
+    from fleet.models import Gate
     from rollouts.models import Rollout
 
     yield "home", "/"
+    yield "return", "/return/"
+    yield "goodput", "/goodput/"
+    gates = Gate.objects.filter(made_for="", incident__isnull=False)
+    gate = gates.filter(status__in=("observing", "passed")).order_by("-status", "pk").last()
+    if gate is None:
+        print("no repair's gate in this database; `up` makes some in minutes", file=sys.stderr)
+    else:
+        yield "gate", f"/gates/{gate.pk}/"
+        yield "incident", f"/incidents/{gate.incident_id}/"
     yield "admin", "/admin/"
     yield "new-rollout", "/rollouts/new"
     updates = Rollout.objects.filter(kind=Rollout.Kind.UPDATE)
