@@ -15,7 +15,7 @@ from django.db.models import Count, F, Q, QuerySet
 from fleet.errors import StaleMachine, TakeOutRefused
 from fleet.lifecycle import AT_THE_GATE, STATES, State, Trigger
 from fleet.models import FaultSignature, Incident, IncidentFault, Machine, TakeOut
-from fleet.services.lifecycle import move_machine
+from fleet.services.lifecycle import lock_machine, move_machine
 from fleet.services.notices import clear_about, raise_about
 
 #: A rollout's hands are on the machine; what it does there comes to its own end.
@@ -25,6 +25,8 @@ MOST_OUT_BY_RULE = 0.20
 BREAKER = "take_out_breaker"
 RULE = "rule"
 _MOST_PER_RUN = 200
+#: What a move goes by beside the state; a machine may have been relocated since it was read.
+_READ_ANEW = ("owner_role", "may_take_work", "site", "pool")
 
 _TakesOut = FaultSignature.TakesOut
 _STRICTNESS = [_TakesOut.NEVER, _TakesOut.AFTER_JOB, _TakesOut.AT_ONCE]
@@ -51,7 +53,7 @@ def take_out(
     TakeOutRefused
         If the machine is out of work already.
     """
-    _lock(machine)
+    lock_machine(machine, *_READ_ANEW)
     standing = TakeOut.objects.filter(machine=machine, ended_at=None).first()
     if standing is None:
         _check_is_in(machine)
@@ -83,7 +85,7 @@ def _check_is_in(machine: Machine) -> None:
 @transaction.atomic
 def carry_on(order: TakeOut, *, is_idle: bool, now: datetime) -> bool:
     """Take a standing order one step on, as the machine stands now; tell whether it has ended."""
-    _lock(order.machine)
+    lock_machine(order.machine, *_READ_ANEW)
     order.refresh_from_db(fields=["ended_at", "is_at_once", "onward"])
     if order.ended_at is None:
         _carry_on(order, order.machine, is_idle=is_idle, now=now)
@@ -107,12 +109,6 @@ def _carry_on(order: TakeOut, machine: Machine, *, is_idle: bool, now: datetime)
 
 def _move(order: TakeOut, machine: Machine, trigger: Trigger, *, now: datetime) -> None:
     move_machine(machine, trigger, actor=order.actor, user=order.user, reason=order.reason, now=now)
-
-
-def _lock(machine: Machine) -> None:
-    locked = Machine.objects.select_for_update().get(pk=machine.pk)
-    for field in ("state", "owner_role", "may_take_work", "site", "pool"):
-        setattr(machine, field, getattr(locked, field))
 
 
 def resume_take_outs(*, now: datetime) -> int:

@@ -80,7 +80,7 @@ def move_machine(
 def _check_gate(machine: Machine, gate: Gate | None) -> None:
     """Refuse a gate that is not this machine's, not passed, or older than what it must prove."""
     read = machine.state
-    _lock(machine)
+    lock_machine(machine)
     if machine.state != read:
         raise StaleMachine(f"{machine.name} is no longer {read}")
     if gate is None:
@@ -156,7 +156,7 @@ def retire_machine(
     MachineBusy
         If the machine is being drained or updated: an attempt on it has to end first.
     """
-    _lock(machine)
+    lock_machine(machine)
     old = State(machine.state)
     if old is State.RETIRED:
         return machine
@@ -201,7 +201,7 @@ def state_fields(state: State, *, now: datetime) -> dict[str, Any]:
 @transaction.atomic
 def cordon(machine: Machine, *, owner: str, reason: str, now: datetime) -> Cordon:
     """Set a cordon, or return the one that stands for the same owner and reason already."""
-    _lock(machine)
+    lock_machine(machine)
     standing, _ = Cordon.objects.get_or_create(
         machine=machine, owner=owner, reason=reason, lifted_at=None, defaults={"since": now}
     )
@@ -225,7 +225,7 @@ def lift_cordon(cordon: Cordon, *, owner: str, now: datetime) -> Cordon:
             f"the cordon on {cordon.machine} ({cordon.reason}) is {cordon.owner}'s; "
             f"{owner} cannot lift it"
         )
-    _lock(cordon.machine)
+    lock_machine(cordon.machine)
     at = max(now, cordon.since)  # the clock may have been set back meanwhile
     Cordon.objects.filter(pk=cordon.pk, lifted_at=None).update(lifted_at=at, lifted_by=owner)
     cordon.refresh_from_db(fields=["lifted_at", "lifted_by"])
@@ -233,10 +233,15 @@ def lift_cordon(cordon: Cordon, *, owner: str, now: datetime) -> Cordon:
     return cordon
 
 
-def _lock(machine: Machine) -> None:
-    """Take the machine's row, so that cordons and moves come one after the other."""
-    locked = Machine.objects.select_for_update().only("state").get(pk=machine.pk)
-    machine.state = locked.state
+def lock_machine(machine: Machine, *also: str) -> None:
+    """Take the machine's row, so that what is done to it comes in turn; read its state anew.
+
+    `also` names other columns that are read anew with it.
+    """
+    names = ("state", *also)
+    locked = Machine.objects.select_for_update().only(*names).get(pk=machine.pk)
+    for name in names:
+        setattr(machine, name, getattr(locked, name))
 
 
 def _refresh_may_take_work(machine: Machine) -> None:

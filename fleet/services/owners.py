@@ -11,7 +11,7 @@ from fleet import ownership
 from fleet.errors import HandOverRefused, MachineHeld, StaleMachine
 from fleet.lifecycle import State, Trigger
 from fleet.models import HandOver, Machine, Team
-from fleet.services.lifecycle import move_machine
+from fleet.services.lifecycle import lock_machine, move_machine
 
 #: Nobody works on a machine in these: there is nothing to take in hand.
 NOBODYS = (State.IN_SERVICE, State.RETIRED)
@@ -134,11 +134,10 @@ def _hand(
 def _lock(machine: Machine) -> None:
     """Take the machine's row and read who has it; where it moved on meanwhile, stop."""
     read = machine.state
-    locked = Machine.objects.select_for_update().get(pk=machine.pk)
-    if locked.state != read:
-        raise StaleMachine(f"{machine} is no longer {read}: it is {locked.state}")
-    for name in ("owner_role", "owner_team_id", "held_by_id", "held_since", "is_handed_over"):
-        setattr(machine, name, getattr(locked, name))
+    names = ("owner_role", "owner_team_id", "held_by_id", "held_since", "is_handed_over")
+    lock_machine(machine, *names)
+    if machine.state != read:
+        raise StaleMachine(f"{machine} is no longer {read}: it is {machine.state}")
 
 
 def refresh_owners(*, of_all: bool = False) -> int:
