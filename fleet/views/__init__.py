@@ -4,20 +4,22 @@ Pages parse, call and answer; every number comes from a read, every change from 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 View = Callable[..., HttpResponse]
+_View = TypeVar("_View", bound=Callable[..., HttpResponseBase])
 
 
-def needs(*permissions: str) -> Callable[[View], View]:
+def needs(*permissions: str) -> Callable[[_View], _View]:
     """Return what lets in who is logged in and has all these permissions."""
 
-    def guarded(view: View) -> View:
+    def guarded(view: _View) -> _View:
         return login_required(permission_required(permissions, raise_exception=True)(view))
 
     return guarded
