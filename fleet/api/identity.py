@@ -83,7 +83,9 @@ class ClaimsSerializer(StrictSerializer):
 class NewClaimsSerializer(StrictSerializer):
     """What a machine claims from now on."""
 
-    claims = IdentityClaimSerializer(many=True, allow_empty=False, max_length=identity.MOST_CLAIMS)
+    claims = serializers.ListSerializer(
+        child=IdentityClaimSerializer(), allow_empty=False, max_length=identity.MOST_CLAIMS
+    )
     witness = serializers.ChoiceField(
         ["person", "bmc", "host"],
         default="person",
@@ -193,8 +195,8 @@ class OneSwapSerializer(StrictSerializer):
     old_serial = serializers.CharField(
         default="", allow_blank=True, max_length=100, help_text="as it was read off the old part"
     )
-    claims = IdentityClaimSerializer(
-        many=True,
+    claims = serializers.ListSerializer(
+        child=IdentityClaimSerializer(),
         default=list,
         max_length=identity.MOST_CLAIMS,
         help_text="what comes with the new part",
@@ -204,7 +206,9 @@ class OneSwapSerializer(StrictSerializer):
 class SwapsSerializer(StrictSerializer):
     """Parts that are swapped in one step."""
 
-    swaps = OneSwapSerializer(many=True, allow_empty=False, max_length=identity.MOST_SWAPS)
+    swaps = serializers.ListSerializer(
+        child=OneSwapSerializer(), allow_empty=False, max_length=identity.MOST_SWAPS
+    )
 
 
 class PartMoveSerializer(StrictSerializer):

@@ -205,7 +205,7 @@ class ClosingSerializer(RepairNoteSerializer):
     """How a repair ended. Files that prove it are sent to `/repairs/<id>/evidence` before."""
 
     outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
-    swaps = SwapSerializer(many=True, default=list, max_length=MOST_SWAPS)
+    swaps = serializers.ListSerializer(child=SwapSerializer(), default=list, max_length=MOST_SWAPS)
 
 
 class CancellationSerializer(StrictSerializer):

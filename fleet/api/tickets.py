@@ -41,7 +41,7 @@ class TicketMessageSerializer(StrictSerializer):
     note = serializers.CharField(max_length=1000, **TEXT)
     supplier_case = serializers.CharField(max_length=100, **TEXT)
     outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
-    swaps = SwapSerializer(many=True, default=list, max_length=MOST_SWAPS)
+    swaps = serializers.ListSerializer(child=SwapSerializer(), default=list, max_length=MOST_SWAPS)
     caused_by = serializers.CharField(
         max_length=200,
         help_text="webhook-id of our message that it answers: then it is an echo",

@@ -27,6 +27,7 @@ from fleet.services.gates.records import (
     stray_why,
     take_machine_on,
     void,
+    void_stray,
 )
 from fleet.services.lifecycle import move_machine
 
@@ -160,7 +161,7 @@ def _review(
     if why := why_not_review(gate, user, owners=owners):
         raise SameHands(why)
     if why := stray_why(gate):
-        void(gate, said=why, now=now, moves_machine=False)
+        void_stray(gate, said=why, now=now)
         return gate, closed(gate)
     if fault := newer_fault(gate):
         void(gate, said=fault_in_words(fault), now=now)
@@ -238,7 +239,7 @@ def _void_one(gate: Gate, *, now: datetime) -> bool:
     if Status(gate.status) not in UNFINISHED:
         return False
     if why := stray_why(gate):
-        void(gate, said=why, now=now, moves_machine=False)
+        void_stray(gate, said=why, now=now)
         return True
     fault = newer_fault(gate)
     if fault is not None:

@@ -145,6 +145,12 @@ def newer_fault(gate: Gate) -> Fault | None:
     return open_faults(gate.machine, since=gate.opened_at).first()
 
 
+def void_stray(gate: Gate, *, said: str, now: datetime) -> None:
+    """End a gate that its machine left; a machine that waits for its checks gets another one."""
+    is_further = gate.machine.state != State.AWAITING_VALIDATION
+    void(gate, said=said, now=now, moves_machine=is_further)
+
+
 def void(
     gate: Gate, *, said: str, now: datetime, actor: str = RULE, moves_machine: bool = True
 ) -> None:
