@@ -266,6 +266,10 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     serializer_class = GateSerializer
     filterset_class = GateFilter
 
+    def get_queryset(self) -> QuerySet[Gate]:
+        gates = super().get_queryset()
+        return _with_checks(gates) if self.action == "retrieve" else gates
+
     def get_serializer_class(self) -> type[serializers.Serializer]:
         return OneGateSerializer if self.action == "retrieve" else GateSerializer
 
@@ -296,8 +300,13 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
         return self._answer(gate)
 
     def _answer(self, gate: Gate, *, status: int = 200) -> Response:
-        fresh = self.queryset.all().get(pk=gate.pk)
+        fresh = _with_checks(self.queryset.all()).get(pk=gate.pk)
         return Response(OneGateSerializer(fresh).data, status=status)
+
+
+def _with_checks(gates: QuerySet[Gate]) -> QuerySet[Gate]:
+    """Read what `OneGateSerializer` shows at once, however many checks a plan has."""
+    return gates.prefetch_related("checks__results__evidence", "events")
 
 
 class GateCheckFilter(django_filters.FilterSet):

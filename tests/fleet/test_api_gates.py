@@ -192,3 +192,12 @@ def test_retry_opens_a_gate_of_its_own():
     answer = client.post(f"/api/v1/gates/{gate.pk}/retry", {}, format="json")
 
     assert (answer.status_code, answer.json()["retry_of"]) == (201, gate.pk)
+
+
+def test_the_checks_of_a_gate_are_read_at_once(django_assert_max_num_queries):
+    client, gate = client_of("technician"), read_back_gate()
+
+    with django_assert_max_num_queries(12):
+        answer = client.get(f"/api/v1/gates/{gate.pk}")
+
+    assert len(answer.json()["checks"]) > 5
