@@ -28,10 +28,6 @@ class Intended:
     why: str
     drift: Drift
 
-    @property
-    def is_incompatible(self) -> bool:
-        return self.drift.standing is Standing.INCOMPATIBLE
-
 
 def intended_bundle(
     machine: Machine, *, now: datetime, arms: Iterable[Arm] | None = None
