@@ -12,7 +12,7 @@ import numpy as np
 from django.contrib.auth.models import Group, User
 
 from fleet import services as fleet_services
-from fleet.adapters import Step, Target
+from fleet.adapters import Step, Target, open_arms
 from fleet.gate_state import CheckState, check_states, present_stage
 from fleet.identity import Swap
 from fleet.lifecycle import State, Trigger
@@ -70,8 +70,13 @@ def _person(name: str, *, group: str) -> User:
 
 
 def is_left_to_people(machine: Machine) -> bool:
-    """Tell whether a person who is not of the bench has the machine in hand."""
-    return machine.held_by is not None and machine.held_by.username not in (TECHNICIAN, REVIEWER)
+    """Tell whether a person who is not of the bench has moved the machine since it left service."""
+    own = (TECHNICIAN, REVIEWER)
+    if machine.held_by is not None and machine.held_by.username not in own:
+        return True
+    changes = machine.state_changes.order_by("-pk")
+    left = changes.filter(old_state=State.IN_SERVICE).values_list("pk", flat=True).first() or 0
+    return changes.filter(pk__gte=left, user__isnull=False).exclude(user__username__in=own).exists()
 
 
 def due_at(machine: Machine, *, looked_at: datetime | None) -> datetime:
@@ -145,9 +150,13 @@ def _incident(machine: Machine) -> Incident | None:
 
 
 def _what_helps(incident: Incident) -> tuple[RepairKind, str]:
+    """Draw what is done; a part swapped in an open comparison would make its wave advisory."""
+    reader = open_arms()
+    is_compared = reader is not None and bool(reader.of(incident.machine_id))
+    choices = [one for one in WORK if not (one[2] and is_compared)]
+    shares = np.array([share for _, share, _ in choices])
     rng = _rng(incident.machine, incident.pk)
-    number = int(rng.choice(len(WORK), p=[share for _, share, _ in WORK]))
-    kind, _, part = WORK[number]
+    kind, _, part = choices[int(rng.choice(len(choices), p=shares / shares.sum()))]
     return kind, part
 
 
@@ -190,11 +199,11 @@ def _repair(machine: Machine) -> Repair | None:
 
 
 def _give_another_chance(machine: Machine, now: datetime) -> None:
-    """Swap a part of a machine that came back broken too often."""
+    """Reset what came back broken too often, and let its longer gate decide."""
     fleet_services.order_repair(
         machine,
-        kind=RepairKind.HOST_PART_SWAP,
-        note="too many repairs: a part is swapped that was not before",
+        kind=RepairKind.GPU_RESET,
+        note="the last try before it is retired",
         actor=REVIEWER,
         user=reviewer(),
         now=now,

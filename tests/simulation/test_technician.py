@@ -117,8 +117,9 @@ def test_an_untriaged_machine_stays_in_its_queue(users):
 
 
 def pass_time(now, *, hours: float) -> None:
-    for _ in range(round(hours * 2)):
-        now += HOUR / 2
+    end = now + hours * HOUR
+    while (due := technician.next_due_at()) is not None and due <= end:
+        now = max(now, due)
         technician.work_on_queue(now=now)
 
 
@@ -188,6 +189,13 @@ def test_a_machine_that_a_person_has_in_hand_is_left_to_them(users):
 
     machine.refresh_from_db()
     assert machine.state == State.DIAGNOSING
+    assert technician.next_due_at() is None
+
+    fleet_services.order_repair(
+        machine, kind="thermal", actor="author", user=users, now=ORIGIN + 5 * HOUR
+    )
+    machine.refresh_from_db()
+    assert machine.held_by is None
     assert technician.next_due_at() is None
 
 
