@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from fleet import services, tasks
 from fleet.errors import FleetError, IllegalGateMove
@@ -13,6 +15,7 @@ from tests.factories import (
     make_fault_report,
     make_gate,
     make_machine,
+    make_machines,
     make_user,
     pass_gate,
     read_gate,
@@ -174,3 +177,21 @@ def test_a_fault_from_before_the_gate_doubts_nothing_however_late_it_is_told(at)
 
     assert services.doubt_gates(now=NOW + 2 * HOUR) == 0
     assert Machine.objects.get(pk=machine.pk).state == State.IN_SERVICE
+
+
+def test_the_sweeps_ask_no_more_of_many_healthy_machines_than_of_few(monkeypatch):
+    monkeypatch.setattr("fleet.clock.now", lambda: NOW)
+    sweeps = (tasks.follow_up, tasks.follow_gates, tasks.watch)
+
+    def statements():
+        with CaptureQueriesContext(connection) as asked:
+            for sweep in sweeps:
+                sweep()
+        return len(asked)
+
+    make_machines(3)
+    statements()
+    few = statements()
+    make_machines(60)
+
+    assert statements() == few < 60
