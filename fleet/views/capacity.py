@@ -213,10 +213,10 @@ def _sentence(seen: capacity.Queues) -> str:
     if worst is None or worst.flow.expected_out is None:
         return say("No stay in a queue has ended in these days: no queue is named.")
     return say(
-        "%(queue)s keeps the most machines out: %(rate)s enter it a day and stay %(time)s on "
-        "average, which is %(out)s machines out; %(present)s are there now."
+        "Of the queues, %(queue)s keeps the most machines out: %(rate)s enter it a day and stay "
+        "%(time)s on average, which is %(out)s machines out; %(present)s are there now."
     ) % {
-        "queue": str(NAMES[worst.state]).capitalize(),
+        "queue": str(NAMES[worst.state]),
         "rate": f"{worst.flow.per_day:.2f}",
         "time": span(worst.flow.mean_hours),
         "out": f"{worst.flow.expected_out:.1f}",

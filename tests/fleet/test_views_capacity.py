@@ -107,7 +107,7 @@ def test_the_page_names_the_bottleneck_in_words():
 
     page = show("capacity")
 
-    assert "Awaiting repair keeps the most machines out" in page
+    assert "Of the queues, awaiting repair keeps the most machines out" in page
     assert "2.0 d" in page
     assert "over 11 days: from 0 to 2, now 1" in page
 
