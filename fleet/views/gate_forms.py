@@ -27,8 +27,13 @@ class GateListForm(FilterForm):
         label=_("Kind"), required=False, choices=[("", _("all")), *RepairKind.choices]
     )
     machine = forms.CharField(label=_("Machine"), max_length=200, required=False)
+    whose = forms.ChoiceField(
+        label=_("Of"),
+        required=False,
+        choices=[("", _("all")), ("machines", _("repairs")), ("rollouts", _("rollouts"))],
+    )
     made_for = forms.CharField(
-        label=_("Made for"), max_length=40, required=False, help_text="rollout:7/wave:1"
+        max_length=40, required=False, widget=forms.HiddenInput, help_text="rollout:7/wave:1"
     )
     before = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
 

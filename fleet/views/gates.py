@@ -8,7 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -31,10 +31,15 @@ PLAN = "fleet.add_gateplan"
 @fleet_page
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    """Gates, newest first; those that are unfinished unless others are asked for."""
-    form = GateListForm(request.GET if request.GET else {"status": "unfinished"})
+    """Gates, newest first; unless others are asked for, those that keep a machine out of work.
+
+    The gates of a rollout, one for each of its machines, are reviewed on the rollout's own page.
+    """
+    form = GateListForm(request.GET or {"status": "unfinished", "whose": "machines"})
     chosen = _chosen(form) if form.is_valid() else Gate.objects.none()
-    listed, more = first_page(chosen, request.GET, status="unfinished")
+    listed, more = first_page(
+        chosen, request.GET or QueryDict("whose=machines"), status="unfinished"
+    )
     context = {"title": _("Gates"), "form": form, "listed": listed, "more": more}
     return page(request, "fleet/gates/index.html", context, status=400 if form.errors else 200)
 
@@ -47,6 +52,12 @@ def _chosen(form: GateListForm) -> QuerySet[Gate]:
     for name, field in (("kind", "plan__kind"), ("machine", "machine__name")):
         if given[name]:
             chosen = chosen.filter(**{field: given[name]})
+    if given["whose"]:
+        chosen = (
+            chosen.filter(made_for="")
+            if given["whose"] == "machines"
+            else chosen.exclude(made_for="")
+        )
     if given["made_for"]:
         chosen = chosen.filter(made_for=given["made_for"])
     if given["before"]:

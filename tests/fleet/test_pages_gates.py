@@ -119,6 +119,19 @@ def test_a_reviewer_releases_the_machine_with_a_reason():
     assert Gate.objects.get(pk=gate.pk).status == "passed"
 
 
+def test_the_list_begins_with_gates_that_keep_machines_out_and_not_with_those_of_rollouts():
+    of_repair = make_gate(make_machine("repaired"))
+    of_rollout = make_gate(make_machine("updated"))
+    Gate.objects.filter(pk=of_rollout.pk).update(made_for="rollout:1/wave:1")
+    client, path = client_of("viewer"), reverse("fleet:gates")
+
+    plain = client.get(path).context["listed"]
+    asked = client.get(path, {"status": "unfinished", "whose": "rollouts"}).context["listed"]
+
+    assert plain == [of_repair]
+    assert asked == [of_rollout]
+
+
 def test_an_unknown_status_in_the_list_is_refused():
     answer = client_of("viewer").get(reverse("fleet:gates"), {"status": "opne"})
 
