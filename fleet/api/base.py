@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from django.contrib.auth.models import User
 from django.utils.dateparse import parse_datetime
@@ -30,6 +30,17 @@ def suggestion(name: str, accepted: Collection[str]) -> str:
     close = difflib.get_close_matches(name, accepted, n=1, cutoff=0.6)
     listing = f"accepted: {', '.join(sorted(accepted)) or 'none'}"
     return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
+class ChoiceField(serializers.ChoiceField):
+    """A choice that names the words it knows when it refuses one."""
+
+    default_error_messages: ClassVar = {"invalid_choice": '"{input}" is not known; {accepted}'}
+
+    def fail(self, key: str, **kwargs: Any) -> NoReturn:
+        known = [str(choice) for choice in self.choices if choice not in ("", None)]
+        said = str(kwargs.pop("input", ""))[:100]
+        super().fail(key, input=said, accepted=suggestion(said, known), **kwargs)
 
 
 class StrictFields:
@@ -60,6 +71,8 @@ class StrictSerializer(StrictFields, serializers.Serializer):
 
 class StrictModelSerializer(StrictFields, serializers.ModelSerializer):
     """A model serializer that refuses what it does not know."""
+
+    serializer_choice_field = ChoiceField
 
 
 class ZonedDateTimeField(serializers.DateTimeField):

@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 
 from fleet import clock, selectors, services
 from fleet.api.base import (
+    ChoiceField,
     PagedQuerySerializer,
     QueryTimeField,
     StrictModelSerializer,
@@ -33,7 +34,7 @@ class RunQuerySerializer(PagedQuerySerializer):
     version = serializers.CharField(help_text="in any of its spellings")
     start = QueryTimeField(help_text="RFC 3339 with zone")
     end = QueryTimeField(help_text="RFC 3339 with zone, not included")
-    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices, default="active")
+    stage = ChoiceField(FirmwareRecord.Stage.choices, default="active")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["end"] <= attrs["start"]:

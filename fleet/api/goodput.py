@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from fleet import clock, goodput, losses
-from fleet.api.base import StrictSerializer, needs, query_of
+from fleet.api.base import ChoiceField, StrictSerializer, needs, query_of
 from fleet.api.capacity import PlaceQuerySerializer
 from fleet.models import JobKind
 
@@ -24,8 +24,8 @@ class GoodputQuerySerializer(PlaceQuerySerializer):
 
     since = serializers.DateField(default=None, help_text="first day; without: 27 days ago")
     until = serializers.DateField(default=None, help_text="last day; without: today")
-    job_kind = serializers.ChoiceField(JobKind.choices, default=None)
-    per = serializers.ChoiceField(PER, default="day")
+    job_kind = ChoiceField(JobKind.choices, default=None)
+    per = ChoiceField(PER, default="day")
     machines = serializers.IntegerField(
         default=losses.EXPECTED_MACHINES, min_value=1, max_value=10_000_000, help_text="of a job"
     )

@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from fleet import clock, identity, parts, services
 from fleet.api.base import (
+    ChoiceField,
     QueryTimeField,
     StrictModelSerializer,
     StrictSerializer,
@@ -49,7 +50,7 @@ class AsOfQuerySerializer(StrictSerializer):
 class IdentityClaimSerializer(StrictSerializer):
     """One value that a machine is to claim; an empty one ends the claim."""
 
-    kind = serializers.ChoiceField(_KINDS)
+    kind = ChoiceField(_KINDS)
     slot = serializers.CharField(
         default="", allow_blank=True, max_length=80, help_text="of a MAC: its part, as nic/0"
     )
@@ -86,7 +87,7 @@ class NewClaimsSerializer(StrictSerializer):
     claims = serializers.ListSerializer(
         child=IdentityClaimSerializer(), allow_empty=False, max_length=identity.MOST_CLAIMS
     )
-    witness = serializers.ChoiceField(
+    witness = ChoiceField(
         ["person", "bmc", "host"],
         default="person",
         help_text="who says so: a person is refused what another machine claims, a machine is not",
@@ -134,7 +135,7 @@ def _claims(machine: Machine, at: Any) -> Any:
 class ClaimantQuerySerializer(StrictSerializer):
     """One value."""
 
-    kind = serializers.ChoiceField(_KINDS)
+    kind = ChoiceField(_KINDS)
     value = serializers.CharField(max_length=200)
 
 
@@ -395,7 +396,7 @@ class IntendedSerializer(StrictSerializer):
     bundle = serializers.IntegerField(source="bundle.pk", allow_null=True, default=None)
     bundle_name = serializers.SerializerMethodField()
     why = serializers.CharField()
-    standing = serializers.ChoiceField(_STANDINGS, source="drift.standing")
+    standing = ChoiceField(_STANDINGS, source="drift.standing")
     reason = serializers.CharField(source="drift.reason", allow_blank=True)
 
     def get_bundle_name(self, seen: services.Intended) -> str | None:

@@ -13,6 +13,7 @@ from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED
 
 from fleet import clock, services
 from fleet.api.base import (
+    ChoiceField,
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
@@ -100,7 +101,7 @@ class ImpactReportSerializer(StrictSerializer):
     source_key = serializers.CharField(
         max_length=200, help_text="names the impact within its source; again it changes nothing"
     )
-    outcome = serializers.ChoiceField(JobImpact.Outcome.choices)
+    outcome = ChoiceField(JobImpact.Outcome.choices)
     fault_at = ZonedDateTimeField()
     incident = serializers.PrimaryKeyRelatedField(
         queryset=Incident.objects.select_related("machine"), default=None, allow_null=True
@@ -108,14 +109,14 @@ class ImpactReportSerializer(StrictSerializer):
     machine = serializers.SlugRelatedField(
         "name", queryset=Machine.objects.all(), default=None, allow_null=True
     )
-    cause = serializers.ChoiceField(
+    cause = ChoiceField(
         Incident.Cause.choices,
         default="",
         allow_blank=True,
         help_text="where no incident is named: an incident has its own",
     )
     job = serializers.CharField(max_length=100, default="", allow_blank=True)
-    job_kind = serializers.ChoiceField(JobKind.choices, default="", allow_blank=True)
+    job_kind = ChoiceField(JobKind.choices, default="", allow_blank=True)
     detected_at = ZonedDateTimeField(default=None, allow_null=True)
     resumed_at = ZonedDateTimeField(
         default=None, allow_null=True, help_text="first productive step; left out: not yet"

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from fleet import clock, services, stories
 from fleet.api.base import (
+    ChoiceField,
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
@@ -391,10 +392,10 @@ class DiagnosisSerializer(StrictSerializer):
     """What is wrong, and what kind of repair it needs."""
 
     diagnosis = serializers.CharField(max_length=LONGEST_SAID)
-    cause = serializers.ChoiceField(Incident.Cause.choices)
+    cause = ChoiceField(Incident.Cause.choices)
     component = serializers.CharField(max_length=80, default="", allow_blank=True)
-    repair_kind = serializers.ChoiceField(ORDERABLE_KINDS, default="", allow_blank=True)
-    confidence = serializers.ChoiceField(Incident.Confidence.choices, default="", allow_blank=True)
+    repair_kind = ChoiceField(ORDERABLE_KINDS, default="", allow_blank=True)
+    confidence = ChoiceField(Incident.Confidence.choices, default="", allow_blank=True)
     is_acted_on = serializers.BooleanField(
         default=False,
         help_text="order the repair, or go to the gate where no fault was found, in the same act",
@@ -404,7 +405,7 @@ class DiagnosisSerializer(StrictSerializer):
 class IncidentCauseSerializer(StrictSerializer):
     """What the cause turned out to be, also when the incident is over."""
 
-    cause = serializers.ChoiceField(Incident.Cause.choices)
+    cause = ChoiceField(Incident.Cause.choices)
     said = serializers.CharField(max_length=LONGEST_SAID, help_text="how that is known")
 
 

@@ -19,6 +19,7 @@ from rest_framework.status import HTTP_201_CREATED
 
 from fleet import clock, services, tasks
 from fleet.api.base import (
+    ChoiceField,
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
@@ -168,7 +169,7 @@ class NewRepairSerializer(StrictSerializer):
     """What is to be done on which machine."""
 
     machine = serializers.SlugRelatedField("name", queryset=Machine.objects.all())
-    kind = serializers.ChoiceField(ORDERABLE_KINDS)
+    kind = ChoiceField(ORDERABLE_KINDS)
     component = serializers.CharField(max_length=80, default="", allow_blank=True)
     incident = serializers.PrimaryKeyRelatedField(
         queryset=Incident.objects.all(), default=None, allow_null=True
@@ -204,7 +205,7 @@ class SwapSerializer(StrictSerializer):
 class ClosingSerializer(RepairNoteSerializer):
     """How a repair ended. Files that prove it are sent to `/repairs/<id>/evidence` before."""
 
-    outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
+    outcome = ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
     swaps = serializers.ListSerializer(child=SwapSerializer(), default=list, max_length=MOST_SWAPS)
 
 

@@ -4,11 +4,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from fleet.api.base import (
-    StrictModelSerializer,
-    StrictSerializer,
-    ZonedDateTimeField,
-)
+from fleet.api.base import ChoiceField, StrictModelSerializer, StrictSerializer, ZonedDateTimeField
 from fleet.models import (
     FaultSignature,
     FirmwareBundle,
@@ -46,7 +42,7 @@ class VersionsSerializer(StrictSerializer):
 
     machine = serializers.CharField()
     as_of = serializers.DateTimeField()
-    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
+    stage = ChoiceField(FirmwareRecord.Stage.choices)
     versions = serializers.DictField(
         child=serializers.CharField(), help_text="version by kind, or by kind/slot"
     )
@@ -55,7 +51,7 @@ class VersionsSerializer(StrictSerializer):
 class StageQuerySerializer(StrictSerializer):
     """Which stage of the history is asked for."""
 
-    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
+    stage = ChoiceField(FirmwareRecord.Stage.choices)
 
 
 class IntervalSerializer(StrictSerializer):
@@ -63,7 +59,7 @@ class IntervalSerializer(StrictSerializer):
 
     kind = serializers.CharField()
     slot = serializers.CharField()
-    stage = serializers.ChoiceField(FirmwareRecord.Stage.choices)
+    stage = ChoiceField(FirmwareRecord.Stage.choices)
     version = serializers.CharField()
     spelt = serializers.CharField(help_text="the version; a number in both its spellings")
     since = serializers.DateTimeField()
@@ -169,7 +165,7 @@ class FaultReportSerializer(StrictSerializer):
     machine = serializers.CharField()
     time = ZonedDateTimeField()
     signature = serializers.CharField()
-    severity = serializers.ChoiceField(FaultSignature.Severity.choices, required=False)
+    severity = ChoiceField(FaultSignature.Severity.choices, required=False)
     component = serializers.CharField(required=False)
     boot_id = serializers.CharField(required=False)
     job = serializers.CharField(required=False)
@@ -208,7 +204,7 @@ class RecoveryReportSerializer(StrictSerializer):
     machine = serializers.CharField()
     time = ZonedDateTimeField()
     recovered_at = ZonedDateTimeField(required=False)
-    path = serializers.ChoiceField(Recovery.Path.choices, required=False)
+    path = ChoiceField(Recovery.Path.choices, required=False)
     recovery_seconds = serializers.FloatField(required=False)
     repeated_seconds = serializers.FloatField(required=False)
     job = serializers.CharField(required=False)

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from fleet import clock, messages, services, tasks
-from fleet.api.base import StrictSerializer, body_of
+from fleet.api.base import ChoiceField, StrictSerializer, body_of
 from fleet.api.repairs import SwapSerializer
 from fleet.hints import hint
 from fleet.identity import MOST_SWAPS
@@ -34,13 +34,13 @@ HEADERS = [
 class TicketMessageSerializer(StrictSerializer):
     """What a ticket system says of one repair, by our number or by its own ticket."""
 
-    state = serializers.ChoiceField(list(TICKET_STEPS))
+    state = ChoiceField(list(TICKET_STEPS))
     repair = serializers.IntegerField(required=False, min_value=1, max_value=2**62)
     ticket = serializers.CharField(max_length=MOST_TICKET_CHARACTERS, **TEXT)
     technician = serializers.CharField(max_length=100, **TEXT)
     note = serializers.CharField(max_length=1000, **TEXT)
     supplier_case = serializers.CharField(max_length=100, **TEXT)
-    outcome = serializers.ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
+    outcome = ChoiceField(Repair.Outcome.choices, default=Repair.Outcome.REPAIRED)
     swaps = serializers.ListSerializer(child=SwapSerializer(), default=list, max_length=MOST_SWAPS)
     caused_by = serializers.CharField(
         max_length=200,
@@ -59,7 +59,7 @@ class TicketAnswerSerializer(StrictSerializer):
 
     repair = serializers.IntegerField()
     ticket = serializers.CharField()
-    state = serializers.ChoiceField(sorted(TICKET_STATES.values()))
+    state = ChoiceField(sorted(TICKET_STATES.values()))
     accepts = serializers.ListField(child=serializers.CharField())
     is_changed = serializers.BooleanField(help_text="false: the repair stood so already")
     is_echo = serializers.BooleanField()

@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from fleet import clock, services
 from fleet.api.base import (
+    ChoiceField,
     QueryTimeField,
     StrictModelSerializer,
     StrictSerializer,
@@ -47,7 +48,7 @@ class NewChangeSerializer(StrictSerializer):
         max_length=100, help_text="the system that reports"
     )
     key = serializers.CharField(max_length=200, help_text="of the source; repeated, it is the same")
-    kind = serializers.ChoiceField(REPORTED)
+    kind = ChoiceField(REPORTED)
     what = serializers.CharField(max_length=100, help_text="component or setting, as nvidia-driver")
     selector = serializers.CharField(
         max_length=1000, required=False, help_text="whom it touched; this or machines"

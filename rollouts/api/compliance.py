@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from fleet import clock, compliance
 from fleet.api.base import (
+    ChoiceField,
     PagedQuerySerializer,
     QueryTimeField,
     StrictSerializer,
@@ -43,7 +44,7 @@ class ComplianceQuerySerializer(StrictSerializer):
 class ComplianceListQuerySerializer(PagedQuerySerializer, ComplianceQuerySerializer):
     """The same, page by page, perhaps of one standing only."""
 
-    standing = serializers.ChoiceField(STANDINGS, default=None)
+    standing = ChoiceField(STANDINGS, default=None)
 
 
 class GroupSerializer(StrictSerializer):
@@ -75,8 +76,8 @@ class ComplianceSerializer(StrictSerializer):
     pool = serializers.CharField()
     bundle = serializers.IntegerField(source="bundle.pk")
     bundle_name = serializers.CharField(source="bundle")
-    standing = serializers.ChoiceField(STANDINGS)
-    drift = serializers.ChoiceField(STANDINGS)
+    standing = ChoiceField(STANDINGS)
+    drift = ChoiceField(STANDINGS)
     reason = serializers.CharField()
 
 

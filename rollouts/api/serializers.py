@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.validators import UniqueValidator
 
-from fleet.api.base import StrictModelSerializer, StrictSerializer
+from fleet.api.base import ChoiceField, StrictModelSerializer, StrictSerializer
 from fleet.models import FirmwareBundle
 from rollouts import roles
 from rollouts.aftermath import Aftermath
@@ -80,7 +80,7 @@ class NewRolloutSerializer(StrictSerializer):
         required=False,
         help_text="what the plan leaves out is copied from this policy",
     )
-    mode = serializers.ChoiceField(Rollout.Mode.choices, required=False)
+    mode = ChoiceField(Rollout.Mode.choices, required=False)
     seed = serializers.IntegerField(min_value=0, max_value=2**62, required=False)
 
 
@@ -378,4 +378,4 @@ class PooledSerializer(serializers.Serializer):
 class TriageSerializer(StrictSerializer):
     """Why a machine did not come back."""
 
-    outcome = serializers.ChoiceField(Attempt.Triage.choices)
+    outcome = ChoiceField(Attempt.Triage.choices)

@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from fleet import clock
 from fleet.api.base import (
+    ChoiceField,
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
@@ -94,7 +95,7 @@ class NewPackageSerializer(StrictSerializer):
     """A package to make."""
 
     case = serializers.CharField(max_length=100)
-    format = serializers.ChoiceField(SupplierPackage.Format.choices)
+    format = ChoiceField(SupplierPackage.Format.choices)
     texts = serializers.ListField(
         child=serializers.CharField(max_length=60),
         required=False,

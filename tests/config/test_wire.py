@@ -45,7 +45,17 @@ def test_a_refusal_can_repeat_half_of_a_surrogate_pair(client: APIClient):
 
     response = client.post("/api/v1/images", body, content_type="application/json")
 
-    assert '"\ud800" is not a valid choice' in refused(response)
+    assert '"\ud800" is not known; accepted: ' in refused(response)
+
+
+def test_a_word_that_is_not_known_is_answered_with_those_that_are(client: APIClient):
+    body = {"kind": "bmc", "version": "1", "activation": "rebot"}
+
+    response = client.post("/api/v1/images", body, format="json")
+
+    assert "\"rebot\" is not known; did you mean 'reboot'? accepted: ac_cycle, by_hand" in refused(
+        response
+    )
 
 
 @pytest.mark.parametrize("path", ["machines", f"rollouts/1/previews/{'0' * 64}/machines"])
