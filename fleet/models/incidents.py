@@ -98,6 +98,11 @@ class Incident(models.Model):
                 condition=models.Q(closed_at__isnull=True),
                 name="incident_open",
             ),
+            models.Index(
+                fields=["supplier_case"],
+                condition=~models.Q(supplier_case=""),
+                name="incident_supplier_case",
+            ),
         )
 
     def __str__(self) -> str:

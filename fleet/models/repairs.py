@@ -96,6 +96,11 @@ class Repair(models.Model):
                 condition=models.Q(ineffective_since__isnull=True),
                 name="repair_watched",
             ),
+            models.Index(
+                fields=["supplier_case"],
+                condition=~models.Q(supplier_case=""),
+                name="repair_supplier_case",
+            ),
         )
         permissions = (("work_repair", "Can diagnose and repair machines"),)
 
