@@ -117,6 +117,8 @@ def test_a_narrow_screen_does_not_scroll_sideways(open_page: Open):
 def test_the_documentation_works_under_the_content_security_policy(open_page: Open):
     page = open_page(member_of("viewer"), "/api/docs/")
 
+    page.locator("#operations-tag-rollouts").click()
+
     page.get_by_text("/api/v1/rollouts/{id}/halt", exact=False).first.wait_for()
 
 

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -203,14 +204,13 @@ def test_an_answer_that_drips_in_is_cut_off(monkeypatch):
 
     def drip() -> None:
         connection, _ = listener.accept()
-        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-        while not over.wait(0.05):
-            try:
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            while not over.wait(0.05):
                 connection.sendall(b"x")
-            except OSError:
-                return
 
-    threading.Thread(target=drip, daemon=True).start()
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
     rules = Rules(["tickets"], [port], [ipaddress.ip_network("127.0.0.0/8")])
     target = checked_target(f"http://tickets:{port}/", rules=rules, resolve=resolving("127.0.0.1"))
 
@@ -220,4 +220,5 @@ def test_an_answer_that_drips_in_is_cut_off(monkeypatch):
     assert time.monotonic() - begun < 3.0
     assert (answer.status, answer.document) == (200, None)
     over.set()
+    dripping.join(5.0)
     listener.close()

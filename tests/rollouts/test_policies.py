@@ -312,7 +312,7 @@ def test_any_value_in_any_field_is_accepted_or_refused_never_a_crash(value, fiel
 
 
 def test_a_plan_s_default_fault_families_are_the_shipped_hard_and_soft_signatures():
-    table = Path(__file__).parents[2] / "fleet" / "data" / "signatures.json"
+    table = Path(__file__).parents[2] / "fleet" / "shipped" / "signatures.json"
     shipped = json.loads(table.read_text(encoding="utf-8"))
     by_kind = {
         kind: {row["name"] for row in shipped if row["kind"] == kind} for kind in ("hard", "soft")

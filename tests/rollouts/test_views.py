@@ -276,7 +276,7 @@ def test_a_rollout_page_takes_the_same_statements_however_many_looks(
         rows.look(rollout.waves.first(), number)
     client = client_of("viewer")
 
-    with django_assert_max_num_queries(46):
+    with django_assert_max_num_queries(48):
         detail(client, rollout)
 
 
@@ -292,7 +292,7 @@ def test_a_rollout_page_takes_the_same_statements_however_many_waves(
     rollout.waves.update(started_at=NOW)
     client = client_of("viewer")
 
-    with django_assert_max_num_queries(46):
+    with django_assert_max_num_queries(48):
         detail(client, rollout)
 
 

@@ -80,10 +80,11 @@ def test_up_goes_on_where_the_clock_stood():
     assert Clock.objects.get().rate == 50.0
 
 
-def test_author_and_approver_are_two_people_who_can_log_in(client):
+def test_everybody_whom_the_demo_needs_is_a_person_of_their_own_who_can_log_in(client):
     everyone = demo.people()
 
-    assert len({person.pk for person in everyone.values()}) == 2
+    assert sorted(everyone) == ["approver", "author", "reviewer", "technician"]
+    assert len({person.pk for person in everyone.values()}) == 4
     for name in everyone:
         assert client.login(username=name, password=demo.password_of(name))
 

@@ -116,10 +116,10 @@ def test_a_drop_of_the_canaries_alone_halts():
 def test_one_guardrail_of_suspected_interference_outweighs_an_environment_on_another():
     samples = slowed(factor=0.95, who=EVERYBODY, near=MOST)
     before = [(m, -30.0 - 0.1 * (m % 90)) for m in range(UNITS)]
-    since = [  # four times as many as before, on canaries and their neighbours
+    since = [  # three times as many as before, on canaries and their neighbours
         (m, 0.7 + 47 * ((11 * m + 17 * i) % 97) / 97)
         for m in range(UNITS)
-        for i in range((4 if MOST[m] else 1) + m % 3 - 1)
+        for i in range((3 if MOST[m] else 1) + m % 3 - 1)
     ]
     samples = replace(samples, faults=worlds.faults(before + since))
     enrolled = np.full(UNITS, -48 * HOUR)
