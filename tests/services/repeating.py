@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.services import servers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LONGEST_SECONDS = 1500
+LONGEST_SECONDS = 2100
 COMMAND = [sys.executable, "-m", "pytest", "tests", "--color=no", "-q", "-p", "no:cacheprovider"]
 
 
