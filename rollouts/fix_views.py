@@ -14,7 +14,8 @@ from fleet import clock
 from fleet.errors import SelectorError
 from fleet.models import Change, FaultSignature, FirmwareBundle, PartSwap, Platform
 from rollouts import fixes
-from rollouts.analysis.fixes import Answer, Comparison, FixVerdict
+from rollouts.analysis.fixes.answer import Answer, FixVerdict
+from rollouts.analysis.fixes.ratios import Comparison
 from rollouts.errors import FixRefused, UnknownSignature
 from rollouts.fixes.drawing import RatioBar, ratio_bar
 from rollouts.fixes.live import Question, ask

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollouts.analysis.fixes import Answer, FixHistory, did_it_work
+from rollouts.analysis.fixes.answer import Answer, did_it_work
+from rollouts.analysis.fixes.history import FixHistory
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from rollouts.analysis.fixes import HALVING, Comparison
+from rollouts.analysis.fixes.ratios import HALVING, Comparison
 
 WIDTH = 240.0
 #: Ratios from a thirty-second to thirty-two are drawn, on a logarithmic scale.
@@ -34,7 +34,7 @@ def ratio_bar(one: Comparison) -> RatioBar | None:
 
     Examples
     --------
-    >>> from rollouts.analysis.fixes import Group
+    >>> from rollouts.analysis.fixes.ratios import Group
     >>> group = Group(1, 1, 1.0, 1.0)
     >>> bar = ratio_bar(Comparison(group, group, 1.0, 0.5, None, ""))
     >>> bar.estimate == bar.none, bar.low == bar.halving, bar.is_high_cut

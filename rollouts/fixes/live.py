@@ -30,7 +30,8 @@ from fleet.models import (
 )
 from fleet.selectors import machines_matching
 from rollouts.analysis.episodes import Events, episodes
-from rollouts.analysis.fixes import EARLIER_DAYS, FixHistory
+from rollouts.analysis.fixes.grid import EARLIER_DAYS
+from rollouts.analysis.fixes.history import FixHistory
 from rollouts.analysis.samples import FloatArray, IntArray
 from rollouts.errors import FixRefused, UnknownSignature
 from rollouts.fixes.asked import Asked, Told

@@ -13,7 +13,7 @@ import numpy as np
 
 from rollouts.analysis.episodes import Events, episodes, family_events
 from rollouts.analysis.exposure import service_spans
-from rollouts.analysis.fixes import FixHistory
+from rollouts.analysis.fixes.history import FixHistory
 from rollouts.analysis.samples import FloatArray, IntArray, Samples
 from rollouts.cases import Case, read_case
 from rollouts.cases.csvfile import BadCell, time_in

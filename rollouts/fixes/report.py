@@ -12,15 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rollouts.analysis.fixes import (
-    EARLIER_DAYS,
-    MOST_EARLIER,
-    Answer,
-    Comparison,
-    FixVerdict,
-    Group,
-    PathMix,
-)
+from rollouts.analysis.fixes.answer import Answer, FixVerdict
+from rollouts.analysis.fixes.elsewhere import PathMix
+from rollouts.analysis.fixes.grid import EARLIER_DAYS, MOST_EARLIER
+from rollouts.analysis.fixes.ratios import Comparison, Group
 from rollouts.fixes.asked import Answered
 
 PLAIN_WIDTH = 400

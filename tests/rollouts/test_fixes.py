@@ -18,7 +18,7 @@ from fleet import services as fleet
 from fleet.lifecycle import State
 from fleet.models import Change, Clock, Fault, FaultSignature, Machine, PartSwap
 from rollouts import fixes
-from rollouts.analysis.fixes import FixVerdict
+from rollouts.analysis.fixes.answer import FixVerdict
 from rollouts.errors import CaseRefused, FixRefused, UnknownSignature
 from rollouts.fixes.live import Question, ask
 from rollouts.fixes.report import as_document, caveats

@@ -13,7 +13,7 @@ from fleet.errors import SelectorError
 from fleet.management.explained import ExplainedCommand
 from rollouts import fixes
 from rollouts.analysis.errors import AnalysisError
-from rollouts.analysis.fixes import FixVerdict
+from rollouts.analysis.fixes.answer import FixVerdict
 from rollouts.errors import CaseRefused, FixRefused, PolicyRefused
 from rollouts.fixes.live import Question, ask
 from rollouts.fixes.report import as_document, as_text

@@ -9,13 +9,9 @@ from scipy.stats import binom
 
 from rollouts.analysis.episodes import Events, episodes
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
-from rollouts.analysis.fixes import (
-    FixHistory,
-    FixVerdict,
-    Rows,
-    clustered_ratio,
-    did_it_work,
-)
+from rollouts.analysis.fixes.answer import FixVerdict, did_it_work
+from rollouts.analysis.fixes.history import FixHistory
+from rollouts.analysis.fixes.ratios import Rows, clustered_ratio
 from rollouts.analysis.hazards import FaultTable, rate_ratio
 from rollouts.analysis.scores import Strata
 
