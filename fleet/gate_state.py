@@ -1,5 +1,6 @@
 """Reads: how a gate stands, what is missing, the fleet's own norm, and who may review it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from fleet.lifecycle import Role, State
-from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Team
+from fleet.models import CheckResult, Gate, GateCheck, GatePlan, Machine, Repair, Team
 from fleet.repair.gating import (
     NORM_DAYS,
     UNFINISHED,
@@ -127,14 +128,35 @@ def why_not_review(gate: Gate, user: User, *, owners: Iterable[int] = ()) -> str
 def _own_hands(gate: Gate, user: User) -> str:
     repair = gate.repair
     if repair is not None:
-        name = user.get_username().casefold()
-        if repair.technician_id == user.pk or repair.technician_name.casefold() == name:
+        if repair.technician_id == user.pk or _is_named(user, _technicians(repair)):
             return f"{user} did the repair; somebody else reviews it"
         if repair.events.filter(user=user, kind__in=HANDS).exists():
             return f"{user} laid hands on the repair; somebody else reviews it"
     if CheckResult.objects.filter(gate_check__gate=gate, user=user).exists():
         return f"{user} reported checks of this gate; somebody else reviews it"
     return ""
+
+
+def _technicians(repair: Repair) -> set[str]:
+    """Return everybody who was named as doing the work, as the ticket system names them."""
+    assigned = repair.events.filter(kind="assigned").values_list("said", flat=True)
+    return {repair.technician_name, *assigned}
+
+
+def _is_named(user: User, names: Iterable[str]) -> bool:
+    """Tell whether one of the names is this person's: a login, a full name or an address.
+
+    A ticket system may write a login with its domain, and a name in either order.
+    """
+    address = user.email.casefold()
+    own = {_words(user.get_username()), _words(user.get_full_name()), _words(address)}
+    own |= {_words(address.partition("@")[0])}
+    own -= {frozenset()}
+    return any(_words(name) in own or _words(name.rpartition("\\")[2]) in own for name in names)
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", name.casefold()))
 
 
 def _not_reliability(user: User) -> str:

@@ -323,6 +323,8 @@ def _carry_out(repair: Repair, said: Said, *, system: str, now: datetime) -> boo
             f"repair {repair.pk} is {status}, so {said.state} is not possible; "
             f"accepted now: {accepted}"
         )
+    if said.technician and _is_by_hand(step, status):
+        repairs.assign_repair(repair, by=by, now=now)
     if step is Step.START:
         repairs.start_repair(repair, by=by, now=now, note=said.note)
     elif step is Step.SEND_AWAY:
@@ -337,6 +339,11 @@ def _carry_out(repair: Repair, said: Said, *, system: str, now: datetime) -> boo
         reason = said.note or f"cancelled in {system}"
         repairs.cancel_repair(repair, reason=reason, by=by, now=now)
     return True
+
+
+def _is_by_hand(step: Step, status: Status) -> bool:
+    """Tell whether a step is a technician's own work: each one is kept, none reviews the gate."""
+    return step is Step.START or (step is Step.CLOSE and status is not Status.AT_SUPPLIER)
 
 
 def _assign(repair: Repair, said: Said, *, by: By, now: datetime) -> bool:

@@ -494,6 +494,7 @@ def _hands(told: stories.Story) -> Iterator[str]:
     for repair in told.repairs:
         actors |= {swap.actor for swap in repair.swaps.all()}
         actors |= {step.actor for step in repair.events.all()}
+        actors |= {step.said for step in repair.events.all() if step.kind == "assigned"}
     yield from actors - PRODUCT
 
 

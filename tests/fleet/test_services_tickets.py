@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from fleet import services, tasks
 from fleet.adapters.webhook import Answer
+from fleet.gate_state import why_not_review
 from fleet.lifecycle import State
 from fleet.messages import checked_id, signed_headers
 from fleet.models import Machine, PartSwap, Repair, TicketLink, TicketReceipt
@@ -212,6 +214,25 @@ def test_a_technician_can_do_a_whole_repair_from_the_ticket_system(dcim: TicketS
     assert PartSwap.objects.get(repair=repair).new_serial == "G-NEW"
     assert Machine.objects.get(pk=repair.machine_id).state == State.AWAITING_VALIDATION
     assert set(repair.events.values_list("actor", flat=True)) == {"kim", "ticket:dcim"}
+
+
+@pytest.mark.parametrize(
+    "named", ["gh-7", "CORP\\gh-7", "Grace Hopper", "HOPPER, Grace", "grace.hopper@example.com"]
+)
+def test_a_technician_whom_the_ticket_system_names_otherwise_does_not_review(
+    dcim: TicketSystem, named: str
+):
+    repair = ordered()
+    swap = {"kind": "gpu", "slot": "3", "old_serial": "G-OLD", "new_serial": "G-NEW"}
+    dcim.says(repair=repair.pk, state="in_progress", technician=named)
+    dcim.says(repair=repair.pk, state="done", technician="Sam Poe", swaps=[swap])
+    names = {"first_name": "Grace", "last_name": "Hopper", "email": "grace.hopper@example.com"}
+    grace = User.objects.create_user("gh-7", **names)
+    other = User.objects.create_user("gh-8", first_name="Grace", last_name="Kelly")
+    gate = repair.gates.get()
+
+    assert "did the repair" in why_not_review(gate, grace)
+    assert why_not_review(gate, other) == ""
 
 
 def test_a_system_is_not_told_what_it_said_itself(dcim: TicketSystem):
