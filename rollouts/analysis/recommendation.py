@@ -150,13 +150,13 @@ def _block(
     """What holds a wave whatever else was shown."""
     tolerated = [g.name for g in guardrails if g.crossed and g.verdict is not Verdict.HARMFUL]
     if tolerated:
-        return _hold(
-            Reason.REVIEW, f"real but within the margin, a person must look: {_listed(tolerated)}"
+        return _review(
+            f"real but within the margin, a person must look: {_listed(tolerated)}", situation
         )
     if situation.unacknowledged:
-        return _hold(
-            Reason.REVIEW,
+        return _review(
             f"signatures never seen before on canaries: {_listed(situation.unacknowledged)}",
+            situation,
         )
     if situation.jumps:
         return _jumped(situation.jumps)
@@ -165,6 +165,14 @@ def _block(
         words = "; ".join(f"{g.name}: {g.reason}" for g in silent)
         return _hold(Reason.NO_DATA, words)
     return None
+
+
+def _review(words: str, situation: Situation) -> Recommendation:
+    """Who looks at the one must know of the other: a jump is named, though a review goes before."""
+    if situation.jumps:
+        jump = _jumped(situation.jumps)
+        words = f"{words}; besides, {jump.code.value}: {jump.reason}"
+    return _hold(Reason.REVIEW, words)
 
 
 def _jumped(jumps: Mapping[str, Jump]) -> Recommendation:

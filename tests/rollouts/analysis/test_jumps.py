@@ -113,22 +113,40 @@ def test_a_drop_of_the_canaries_alone_halts():
     assert codes(evaluations)[-1] is Reason.HARMFUL
 
 
-def test_one_guardrail_of_suspected_interference_outweighs_an_environment_on_another():
+def failing(times: int) -> Samples:
+    """All slowed; canaries and their neighbours fail `times` as often, far units as before."""
     samples = slowed(factor=0.95, who=EVERYBODY, near=MOST)
     before = [(m, -30.0 - 0.1 * (m % 90)) for m in range(UNITS)]
-    since = [  # three times as many as before, on canaries and their neighbours
+    since = [
         (m, 0.7 + 47 * ((11 * m + 17 * i) % 97) / 97)
         for m in range(UNITS)
-        for i in range((3 if MOST[m] else 1) + m % 3 - 1)
+        for i in range((times if MOST[m] else 1) + m % 3 - 1)
     ]
-    samples = replace(samples, faults=worlds.faults(before + since))
     enrolled = np.full(UNITS, -48 * HOUR)
-    samples = replace(samples, machines=replace(samples.machines, enrolled_seconds=enrolled))
+    return replace(
+        samples,
+        faults=worlds.faults(before + since),
+        machines=replace(samples.machines, enrolled_seconds=enrolled),
+    )
 
-    last = judged(samples, FAULTS, THROUGHPUT)[-1].recommendation
+
+def test_one_guardrail_of_suspected_interference_outweighs_an_environment_on_another():
+    last = judged(failing(3), FAULTS, THROUGHPUT)[-1].recommendation
 
     assert last.code is Reason.INTERFERENCE
     assert "faults" in last.reason
+
+
+def test_a_review_goes_before_suspected_interference_and_names_it():
+    # So much on canaries and neighbours that the canaries stand out against the far units too.
+    last = judged(failing(4), FAULTS, THROUGHPUT)[-1].recommendation
+
+    assert (last.kind, last.code) == (DecisionKind.HOLD, Reason.REVIEW)
+    assert last.reason == (
+        "real but within the margin, a person must look: faults; besides, interference: both arms "
+        "do worse than in their own period before (faults: 16 units that share no job, leaf or "
+        "domain with a canary do not)"
+    )
 
 
 def test_reports_that_end_before_the_window_are_a_period_before_too():
