@@ -6,6 +6,7 @@ nothing while they are installed and judged, and are canaries once their window 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -152,8 +153,26 @@ def watch(
             continue
         ratios.see(is_canary, canary=canary, control=control)
         canaries += int(is_canary)
-        path.append(ratios.mean())
+        path.append(merged(ratios.evidence))
     return Watch(tuple(path), canaries, len(path))
+
+
+def merged(values: Sequence[Evidence]) -> Evidence:
+    """The mean of several e-values against one null hypothesis, which is an e-value again.
+
+    A product of values that come from the same data is none. Fault families are not merged: who
+    failed in one tells on which side the first of another stands, so that the mean of their
+    evidence is no evidence at a time that was chosen; each is held against its part of the level.
+
+    Examples
+    --------
+    >>> merged([Evidence(exponent=3, mantissa=0.5), NO_EVIDENCE])  # 4 and 1: 2.5
+    Evidence(exponent=2, mantissa=0.625)
+    """
+    largest = max(one.exponent for one in values)
+    total = math.fsum(math.ldexp(one.mantissa, one.exponent - largest) for one in values)
+    mantissa, shift = math.frexp(total / len(values))
+    return Evidence(exponent=largest + shift, mantissa=mantissa)
 
 
 class _Ratios:
@@ -161,27 +180,19 @@ class _Ratios:
 
     def __init__(self, grid: tuple[float, ...], tolerance: float) -> None:
         self._grid, self._tolerance = grid, tolerance
-        self._parts = [(0.5, 1)] * len(grid)
+        self.evidence = [NO_EVIDENCE] * len(grid)
 
     def see(self, is_canary: bool, *, canary: int, control: int) -> None:
         """Multiply by theta^y / (theta pi + 1 - pi), over the same of the tolerated ratio."""
         if not (canary and control):
             return  # with one side at risk alone, who fails is no news
         null = (self._tolerance if is_canary else 1.0) / (self._tolerance * canary + control)
-        parts = []
-        for theta, (mantissa, exponent) in zip(self._grid, self._parts, strict=True):
+        found = []
+        for theta, before in zip(self._grid, self.evidence, strict=True):
             factor = (theta if is_canary else 1.0) / (theta * canary + control) / null
-            mantissa, shift = math.frexp(mantissa * factor)
-            parts.append((mantissa, exponent + shift))
-        self._parts = parts
-
-    def mean(self) -> Evidence:
-        largest = max(exponent for _, exponent in self._parts)
-        total = math.fsum(
-            math.ldexp(mantissa, exponent - largest) for mantissa, exponent in self._parts
-        )
-        mantissa, shift = math.frexp(total / len(self._parts))
-        return Evidence(exponent=largest + shift, mantissa=mantissa)
+            mantissa, shift = math.frexp(before.mantissa * factor)
+            found.append(Evidence(exponent=before.exponent + shift, mantissa=mantissa))
+        self.evidence = found
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,17 +1,27 @@
 """First episodes after the windows: evidence with mean one, whoever changes sides."""
 
+import json
 import math
 from fractions import Fraction
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rollouts.analysis.errors import InvalidSample, UnitMismatch
 from rollouts.analysis.sequential import first_episode_log_e
-from rollouts.analysis.surveillance import NO_EVIDENCE, Evidence, Watch, Watched, watch
+from rollouts.analysis.surveillance import (
+    NO_EVIDENCE,
+    Evidence,
+    Watch,
+    Watched,
+    merged,
+    watch,
+)
 
 NEVER = math.inf
+VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 
 def watched_of(waves: list[int], *, starts: dict[int, float], joins: dict[int, float]) -> Watched:
@@ -184,3 +194,32 @@ def test_one_process_per_wave_multiplied_would_have_a_mean_above_one():
 
     assert product == pytest.approx(33 / 32)
     assert math.fsum(together(failed) for failed in range(4)) / 4 == pytest.approx(1)
+
+
+def evidence_of(value: float) -> Evidence:
+    mantissa, exponent = math.frexp(value)
+    return Evidence(exponent=exponent, mantissa=mantissa)
+
+
+def test_evidence_merges_by_its_mean():
+    vector = VECTORS["evalue_merge"]["weighted_average"]
+    assert vector["w"] == [0.5, 0.25, 0.25]
+    twice, second, third = (evidence_of(value) for value in vector["E"])
+
+    found = merged([twice, twice, second, third])
+
+    assert found == evidence_of(vector["merged"])
+    assert found.reaches(Fraction(20)) is vector["halts_at_alpha_05"]
+
+
+def test_evidence_of_two_families_merged_would_have_a_mean_above_one_at_a_chosen_time():
+    # One canary and one control; whichever fails first in one family fails in the other, too, and
+    # that is known before it happens: looked at after one if that was bad, else after both.
+    watched = watched_of([1, 9], starts={1: -9.0}, joins={1: 0.0})
+
+    def stopped(failed: int) -> float:
+        first = np.array([1.0 if place == failed else NEVER for place in range(2)])
+        one = watch(watched, first, grid=(2.0,)).latest
+        return math.exp(merged([one, one if one > NO_EVIDENCE else NO_EVIDENCE]).log)
+
+    assert (stopped(0) + stopped(1)) / 2 == pytest.approx(13 / 12)
