@@ -2,16 +2,32 @@
 
 import socket
 import time
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
+from django.core.exceptions import ValidationError
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from fleet.errors import ClockError
 from fleet.models import Clock, ClockReading
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+#: Years that may be asked about.
+FIRST_YEAR, LAST_YEAR = 1970, 2199
+
+
+def validate_year(at: date) -> None:
+    """Refuse a day or time of a year in which no machine stood, on forms and in addresses.
+
+    A week before the first of all days does not exist.
+    """
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise ValidationError(
+            _("The year %(year)s is not in those from %(first)s to %(last)s."),
+            params={"year": at.year, "first": FIRST_YEAR, "last": LAST_YEAR},
+        )
 
 
 def now() -> datetime:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, cast
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from fleet import clock
 from fleet.errors import SelectorError
 from fleet.models import BundleStatus, FirmwareBundle
 from fleet.selectors import machines_matching
@@ -24,9 +24,6 @@ PLAIN = frozenset({Order.Kind.SUBMIT, Order.Kind.START})
 BOUND = frozenset({Order.Kind.SUBMIT, Order.Kind.APPROVE})
 #: Orders about machines that are named.
 ABOUT_MACHINES = frozenset({Order.Kind.RETRY, Order.Kind.EXCLUDE, Order.Kind.RELEASE})
-
-#: Years that may be asked about.
-FIRST_YEAR, LAST_YEAR = 1970, 2199
 
 
 class OrderForm(forms.Form):
@@ -99,22 +96,13 @@ class ChangesForm(forms.Form):
     since = forms.DateTimeField(
         label=_("Since (UTC)"),
         required=False,
+        validators=[clock.validate_year],
         input_formats=("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     signature = forms.CharField(
         label=_("Faults to explain, such as xid.*"), max_length=100, required=False
     )
-
-    def clean_since(self) -> datetime | None:
-        """Refuse years in which no machine stood: the week before the first of days is none."""
-        since: datetime | None = self.cleaned_data["since"]
-        if since is not None and not FIRST_YEAR <= since.year <= LAST_YEAR:
-            raise forms.ValidationError(
-                _("The year %(year)s is not in those from %(first)s to %(last)s."),
-                params={"year": since.year, "first": FIRST_YEAR, "last": LAST_YEAR},
-            )
-        return since
 
 
 class ClearForm(forms.Form):

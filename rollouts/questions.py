@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from fleet import clock
 from fleet.errors import SelectorError
 from fleet.firmware.drift import Standing
 from fleet.models import BundleStatus, FirmwareBundle, FirmwareRecord, Machine, Platform
@@ -99,8 +100,8 @@ class RunForm(forms.Form):
 
     kind = forms.CharField(label=_("Component"), max_length=40)
     version = forms.CharField(label=_("Version"), max_length=100)
-    start = forms.DateTimeField(label=_("From (UTC)"))
-    end = forms.DateTimeField(label=_("Until (UTC)"))
+    start = forms.DateTimeField(label=_("From (UTC)"), validators=[clock.validate_year])
+    end = forms.DateTimeField(label=_("Until (UTC)"), validators=[clock.validate_year])
     stage = forms.ChoiceField(label=_("Stage"), choices=FirmwareRecord.Stage.choices)
     after = forms.CharField(widget=forms.HiddenInput, required=False)
 
@@ -115,4 +116,6 @@ class RunForm(forms.Form):
 class AsOfForm(forms.Form):
     """At what time; now, if nothing is said."""
 
-    as_of = forms.DateTimeField(label=_("As of (UTC)"), required=False)
+    as_of = forms.DateTimeField(
+        label=_("As of (UTC)"), required=False, validators=[clock.validate_year]
+    )

@@ -15,8 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
+from fleet.clock import FIRST_YEAR, LAST_YEAR, validate_year
+
 MOST_NAMES = 1000  # machines on one page
-FIRST_YEAR, LAST_YEAR = 1970, 2199
 
 
 def suggestion(name: str, accepted: Collection[str]) -> str:
@@ -100,6 +101,13 @@ class QueryTimeField(ZonedDateTimeField):
 
     def to_internal_value(self, value: Any) -> datetime:
         return super().to_internal_value(str(value).replace(" ", "+"))
+
+
+class DayField(serializers.DateField):
+    """A day of the years that may be asked about."""
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(validators=[validate_year], **words)
 
 
 def is_naive(text: str) -> bool:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from fleet import capacity, clock
-from fleet.api.base import QueryTimeField, StrictSerializer, needs, query_of
+from fleet.api.base import DayField, QueryTimeField, StrictSerializer, needs, query_of
 from fleet.models import Machine, Platform
 
 MOST_DAYS = 100
@@ -42,8 +42,8 @@ class CapacityQuerySerializer(PlaceQuerySerializer):
 class HistoryQuerySerializer(PlaceQuerySerializer):
     """The same, day by day."""
 
-    since = serializers.DateField(default=None, help_text="first day; without: 27 days ago")
-    until = serializers.DateField(default=None, help_text="last day; without: today")
+    since = DayField(default=None, help_text="first day; without: 27 days ago")
+    until = DayField(default=None, help_text="last day; without: today")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         until = attrs["until"] or clock.now().date()

@@ -1,12 +1,35 @@
 """What lists of the fleet can be narrowed by; a value that cannot be is refused."""
 
-from typing import ClassVar
+from datetime import datetime
+from typing import Any, ClassVar
 
 import django_filters
+from django import forms
 from django.db.models import QuerySet
+from django_filters.fields import IsoDateTimeField
 
-from fleet import selectors, services
+from fleet import clock, selectors, services
+from fleet.api.base import is_naive
 from fleet.models import BundleStatus, FirmwareBundle, FirmwareImage, Machine, Platform
+
+
+class TimeField(IsoDateTimeField):
+    """RFC 3339 with a zone, as the other times in an address; an unescaped + reads as a blank."""
+
+    default_validators: ClassVar = [clock.validate_year]
+
+    def to_python(self, value: Any) -> datetime | None:
+        text = str(value or "").replace(" ", "+")
+        if is_naive(text):
+            raise forms.ValidationError(f"{text!r} has no zone; write 2026-01-31T12:00:00Z")
+        found: datetime | None = super().to_python(text)
+        return found
+
+
+class TimeFilter(django_filters.IsoDateTimeFilter):
+    """From or before a time that there is."""
+
+    field_class = TimeField
 
 
 class MachineFilter(django_filters.FilterSet):

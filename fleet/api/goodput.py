@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from fleet import clock, goodput, losses
-from fleet.api.base import ChoiceField, StrictSerializer, needs, query_of
+from fleet.api.base import ChoiceField, DayField, StrictSerializer, needs, query_of
 from fleet.api.capacity import PlaceQuerySerializer
 from fleet.models import JobKind
 
@@ -22,8 +22,8 @@ PER = (("day", "day"), ("week", "week"))
 class GoodputQuerySerializer(PlaceQuerySerializer):
     """Which days, jobs and machines; and the job whose expected ratio is asked for."""
 
-    since = serializers.DateField(default=None, help_text="first day; without: 27 days ago")
-    until = serializers.DateField(default=None, help_text="last day; without: today")
+    since = DayField(default=None, help_text="first day; without: 27 days ago")
+    until = DayField(default=None, help_text="last day; without: today")
     job_kind = ChoiceField(JobKind.choices, default=None)
     per = ChoiceField(PER, default="day")
     machines = serializers.IntegerField(

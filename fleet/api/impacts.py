@@ -21,6 +21,7 @@ from fleet.api.base import (
     body_of,
     person,
 )
+from fleet.api.filters import TimeFilter
 from fleet.models import Incident, JobImpact, JobKind, Machine
 from fleet.services import Impact
 
@@ -33,8 +34,8 @@ class ImpactFilter(django_filters.FilterSet):
     machine = django_filters.CharFilter(field_name="machine__name", help_text="its name")
     platform = django_filters.CharFilter(field_name="machine__platform__name")
     pool = django_filters.CharFilter(field_name="machine__pool")
-    fault_after = django_filters.IsoDateTimeFilter(field_name="fault_at", lookup_expr="gte")
-    fault_before = django_filters.IsoDateTimeFilter(field_name="fault_at", lookup_expr="lt")
+    fault_after = TimeFilter(field_name="fault_at", lookup_expr="gte")
+    fault_before = TimeFilter(field_name="fault_at", lookup_expr="lt")
     stands = django_filters.TypedChoiceFilter(
         choices=[("true", "true"), ("false", "false")],
         coerce=lambda text: text == "true",

@@ -22,6 +22,7 @@ from fleet.api.base import (
     needs,
     person,
 )
+from fleet.api.filters import TimeFilter
 from fleet.api.repairs import (
     ORDERABLE_KINDS,
     EvidenceSerializer,
@@ -56,8 +57,8 @@ class IncidentFilter(django_filters.FilterSet):
         coerce=lambda text: text == "true",
         method="by_open",
     )
-    opened_after = django_filters.IsoDateTimeFilter(field_name="opened_at", lookup_expr="gte")
-    opened_before = django_filters.IsoDateTimeFilter(field_name="opened_at", lookup_expr="lt")
+    opened_after = TimeFilter(field_name="opened_at", lookup_expr="gte")
+    opened_before = TimeFilter(field_name="opened_at", lookup_expr="lt")
 
     class Meta:
         model = Incident

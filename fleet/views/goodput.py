@@ -62,10 +62,16 @@ class GoodputForm(FilterForm):
     """Which days, jobs and machines; and a job of which size."""
 
     since = forms.DateField(
-        label=_("From"), required=False, widget=forms.DateInput(attrs={"type": "date"})
+        label=_("From"),
+        required=False,
+        validators=[clock.validate_year],
+        widget=forms.DateInput(attrs={"type": "date"}),
     )
     until = forms.DateField(
-        label=_("To"), required=False, widget=forms.DateInput(attrs={"type": "date"})
+        label=_("To"),
+        required=False,
+        validators=[clock.validate_year],
+        widget=forms.DateInput(attrs={"type": "date"}),
     )
     per = forms.ChoiceField(
         label=_("Per"),

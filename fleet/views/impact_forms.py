@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from fleet import services
+from fleet import clock, services
 from fleet.models import Incident, JobImpact, JobKind
 from fleet.services import Impact
 from fleet.views.goodput import KINDS, PATHS
@@ -17,7 +17,13 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 
 def _time(label: Any, *, required: bool = False, help_text: Any = "") -> forms.DateTimeField:
     widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format=_TIME)
-    return forms.DateTimeField(label=label, required=required, help_text=help_text, widget=widget)
+    return forms.DateTimeField(
+        label=label,
+        required=required,
+        help_text=help_text,
+        widget=widget,
+        validators=[clock.validate_year],
+    )
 
 
 class ImpactForm(forms.Form):

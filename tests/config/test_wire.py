@@ -82,6 +82,30 @@ def test_a_time_at_the_end_of_the_calendar_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("goodput", {"until": "0001-01-01"}),
+        ("goodput", {"since": "9999-12-01", "until": "9999-12-31"}),
+        ("capacity/history", {"until": "0001-01-01"}),
+        ("incidents", {"opened_after": "9999-12-31T23:59:59-23:00"}),
+        ("impacts", {"fault_before": "0001-01-01T00:00:00+23:00"}),
+    ],
+)
+def test_a_day_at_the_end_of_the_calendar_is_refused(
+    client: APIClient, path: str, query: dict[str, str]
+):
+    reason = refused(client.get(f"/api/v1/{path}", query))
+
+    assert "is not in those from 1970 to 2199" in reason
+
+
+def test_a_list_is_not_narrowed_by_a_time_without_zone(client: APIClient):
+    response = client.get("/api/v1/incidents", {"opened_after": "2026-03-02T10:00:00"})
+
+    assert "has no zone" in refused(response)
+
+
+@pytest.mark.parametrize(
     ("end", "reason"),
     [
         ("2026-12-27T00:00:00", "has no zone"),

@@ -333,3 +333,10 @@ def test_what_is_left_empty_is_not_known():
 
 def test_telling_an_effect_needs_its_right():
     assert send(make_incident(make_machine()), group="viewer").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "query", [{"until": "0001-01-01"}, {"since": "9999-12-30", "until": "9999-12-31"}]
+)
+def test_days_at_the_end_of_the_calendar_are_refused(query: dict[str, str]):
+    assert "is not in those from 1970 to 2199" in show(400, **query)
