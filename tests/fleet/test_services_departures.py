@@ -184,7 +184,7 @@ def test_a_person_may_take_out_what_the_rule_may_not(by_rule):
     assert not Notice.objects.filter(kind="take_out_breaker", cleared_at=None).exists()
 
 
-def test_what_a_rule_asks_costs_no_more_statements_when_more_machines_ask(
+def test_to_see_what_the_rule_asks_costs_no_statement_for_each_incident(
     by_rule, django_assert_max_num_queries
 ):
     machines = make_machines(30, pool="train")

@@ -164,7 +164,10 @@ def test_what_accompanies_others_names_signatures_that_exist():
 
 @pytest.mark.django_db
 def test_the_shipped_rows_hold_the_catalogues_gaps_and_sympathies():
-    for row in FaultSignature.objects.filter(name__in=ROWS):
+    rows = FaultSignature.objects.filter(name__in=ROWS)
+
+    assert len(rows) == len(ROWS)
+    for row in rows:
         assert row.gap_minutes == ROWS[row.name]["gap_minutes"]
         assert row.sympathetic_to == ROWS[row.name]["sympathetic_to"]
         assert row.title == ROWS[row.name]["title"]
