@@ -5,12 +5,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from fleet.bulk import batches, insert_new
-from fleet.faults import HAPPENED_AT
+from fleet.faults import COUNTED_KINDS, COUNTED_SEVERITIES, HAPPENED_AT
 from fleet.lifecycle import State
 from fleet.models import (
     Fault,
@@ -19,6 +21,7 @@ from fleet.models import (
     IncidentCursor,
     IncidentEvent,
     IncidentFault,
+    StateChange,
 )
 from fleet.telemetry import episodes
 from fleet.telemetry.episodes import Episode, Joined, Seen, Span
@@ -35,6 +38,11 @@ LONGEST_RUN_SECONDS = 20.0
 QUIET = timedelta(hours=24)
 DEFAULT_GAP = timedelta(minutes=15)
 
+#: Into which a machine's move ends an incident, and what is said then.
+_ENDS: Mapping[State, str] = {
+    State.IN_SERVICE: "the machine is back in service",
+    State.RETIRED: "the machine is retired",
+}
 _SEVERITIES = tuple(FaultSignature.Severity)  # from the mildest to the worst
 _KINDS = (
     FaultSignature.Kind.NOT_COUNTED,
@@ -79,6 +87,14 @@ class Rules:
         return family_of(self.signatures[signature])
 
 
+class Move(NamedTuple):
+    """One move of a machine along its lifecycle."""
+
+    at: datetime
+    old: str
+    new: str
+
+
 def family_of(signature: FaultSignature) -> str:
     """Return the family of a signature; one that has none stands for itself."""
     return signature.family or signature.name[:60]
@@ -98,7 +114,7 @@ def record_incidents(*, now: datetime, longest_seconds: float = LONGEST_RUN_SECO
         placed += count
         if count < BATCH or wall_time.monotonic() > end:
             break
-    _close_what_is_over(now=now)
+    _close_what_is_over(now=now, longest_seconds=longest_seconds)
     return placed
 
 
@@ -393,22 +409,41 @@ def _signatures_of(incidents: Collection[int]) -> dict[int, set[str]]:
 # --- the end -------------------------------------------------------------------------------------
 
 
-def _close_what_is_over(*, now: datetime) -> int:
+def _close_what_is_over(*, now: datetime, longest_seconds: float) -> int:
     """Close incidents that are over, with the time at which they were; return how many."""
+    end = wall_time.monotonic() + longest_seconds
     rules = read_rules()
+    keys = list(_maybe_over(rules, now=now).values_list("pk", flat=True))
+    closed = 0
+    for some in batches(keys, size=BATCH):
+        closed += _close(some, rules=rules, now=now)
+        if wall_time.monotonic() > end:
+            break  # what is closed is not looked at again, so the next run gets further
+    return closed
+
+
+def _maybe_over(rules: Rules, *, now: datetime) -> QuerySet[Incident]:
+    """Return the open incidents but those that wait for a machine that is out, or a quiet day."""
     soonest = now - min(rules.gaps.values(), default=DEFAULT_GAP)
-    still = Incident.objects.filter(closed_at=None, last_fault_at__lte=soonest).order_by("pk")
-    keys = list(still.values_list("pk", flat=True))
-    return sum(_close(some, rules=rules, now=now) for some in batches(keys, size=BATCH))
+    came = StateChange.objects.filter(
+        machine=OuterRef("machine"), at__gt=OuterRef("last_fault_at"), new_state__in=_ENDS
+    )
+    is_quiet = Q(machine__state=State.IN_SERVICE, last_fault_at__lte=now - QUIET)
+    do_count = Q(kind__in=COUNTED_KINDS, severity__in=COUNTED_SEVERITIES)
+    still = Incident.objects.filter(closed_at=None, last_fault_at__lte=soonest)
+    over = ~do_count | is_quiet | Q(machine__state=State.RETIRED) | Exists(came)
+    return still.filter(over).order_by("pk")
 
 
 @transaction.atomic
 def _close(keys: Sequence[int], *, rules: Rules, now: datetime) -> int:
     _hold_cursor()
     over = []
-    still = Incident.objects.filter(pk__in=keys, closed_at=None)
-    for incident in still.select_related("machine"):
-        at, why = ending(incident, gap=rules.gaps.get(incident.family, DEFAULT_GAP))
+    still = Incident.objects.filter(pk__in=keys, closed_at=None).select_related("machine")
+    moves = _moves_after(still)
+    for incident in still:
+        gap = rules.gaps.get(incident.family, DEFAULT_GAP)
+        at, why = ending(incident, gap=gap, moves=moves[incident.machine_id])
         if at is not None and at <= now:
             incident.closed_at = at
             over.append((incident, why))
@@ -419,28 +454,51 @@ def _close(keys: Sequence[int], *, rules: Rules, now: datetime) -> int:
     return len(over)
 
 
-def ending(incident: Incident, *, gap: timedelta) -> tuple[datetime | None, str]:
-    """Return when an incident is over as things stand, and why; None while its machine is out.
+def _moves_after(incidents: Iterable[Incident]) -> Mapping[int, Sequence[Move]]:
+    """Return what became of the machines since the first of the incidents was quiet."""
+    found: dict[int, list[Move]] = defaultdict(list)
+    quiet_since = {one.machine_id: one.last_fault_at for one in incidents}
+    if quiet_since:
+        moves = StateChange.objects.filter(
+            machine__in=quiet_since, at__gt=min(one.last_fault_at for one in incidents)
+        ).order_by("pk")
+        told = moves.values_list("machine_id", "at", "old_state", "new_state")
+        for machine, at, old, new in told:
+            found[machine].append(Move(at, old, new))
+    return found
+
+
+def ending(
+    incident: Incident, *, gap: timedelta, moves: Sequence[Move]
+) -> tuple[datetime | None, str]:
+    """Return when an incident was over, and why; None while it is not.
 
     What never took a machine out (soft, not counted, minor or less) is over with its gap. All else
-    waits for its machine to be back in service, or gone; where nobody took it out, for a quiet day.
+    waits for its machine's first return to service, or its end; where nobody took it out, for a
+    quiet day. It does not matter when this is asked: what tells is the machine's `moves`, in
+    order.
     """
     last, machine = incident.last_fault_at, incident.machine
     minutes = gap.total_seconds() / 60
     if not counts(incident):
         return last + gap, f"no further fault for {minutes:g} minutes"
-    if machine.state == State.RETIRED:
-        return max(last + gap, machine.entered_at), "the machine is retired"
-    if machine.state != State.IN_SERVICE:
-        return None, f"the machine is {machine.state}"
-    if machine.entered_at > last:
-        return max(last + gap, machine.entered_at), "the machine is back in service"
+    later = [move for move in moves if move.at > last]
+    for move in later:
+        if move.old == State.IN_SERVICE and move.at >= last + QUIET:
+            return _quiet(last)
+        if move.new in _ENDS:
+            return max(last + gap, move.at), _ENDS[State(move.new)]
+    state = State(machine.state)
+    if state is State.RETIRED:  # before its last fault was told
+        return last + gap, _ENDS[state]
+    return (None, f"the machine is {state}") if state is not State.IN_SERVICE else _quiet(last)
+
+
+def _quiet(last: datetime) -> tuple[datetime, str]:
     hours = QUIET.total_seconds() / 3600
     return last + QUIET, f"no further fault for {hours:g} hours; nobody took the machine out"
 
 
 def counts(incident: Incident) -> bool:
     """Tell whether an incident speaks against its machine: hard or unknown, major or worse."""
-    return incident.kind in (FaultSignature.Kind.HARD, FaultSignature.Kind.UNKNOWN) and (
-        incident.severity in (FaultSignature.Severity.MAJOR, FaultSignature.Severity.CRITICAL)
-    )
+    return incident.kind in COUNTED_KINDS and incident.severity in COUNTED_SEVERITIES

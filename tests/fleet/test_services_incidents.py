@@ -210,6 +210,64 @@ def test_what_counts_on_a_machine_that_nobody_took_out_is_over_after_a_quiet_day
     assert close(25).closed_at == NOW + recording.QUIET
 
 
+def test_an_incident_ends_with_the_first_return_whenever_it_is_looked_at():
+    machine = make_machine()
+    tell(report(machine, "xid.79", 0))
+    moves = ((1, Trigger.DRAIN), (3, Trigger.CALL_OFF), (9, Trigger.DRAIN))
+    for hours, trigger in moves:
+        at = NOW + timedelta(hours=hours)
+        services.move_machine(machine, trigger, actor="ann", now=at, gate="untouched")
+
+    assert close(10).closed_at == NOW + timedelta(hours=3)  # it is out again, for something else
+
+    services.move_machine(machine, Trigger.CALL_OFF, actor="ann", now=at, gate="untouched")
+    Incident.objects.update(closed_at=None)
+    assert close(99).closed_at == NOW + timedelta(hours=3)
+
+
+def test_a_quiet_day_ends_an_incident_though_its_machine_was_taken_out_after_it():
+    machine = make_machine()
+    tell(report(machine, "xid.79", 0))
+    for hours, trigger in ((30, Trigger.DRAIN), (40, Trigger.CALL_OFF)):
+        at = NOW + timedelta(hours=hours)
+        services.move_machine(machine, trigger, actor="ann", now=at, gate="untouched")
+
+    assert close(50).closed_at == NOW + recording.QUIET
+
+
+def test_a_retired_machines_incident_ends_with_it_and_a_late_fault_with_its_gap():
+    machine = make_machine()
+    tell(report(machine, "xid.79", 0))
+    services.retire_machine(machine, actor="ann", now=NOW + timedelta(hours=2))
+    tell(report(machine, "xid.79", 180), key="late", now=NOW + timedelta(hours=4))
+
+    services.record_incidents(now=NOW + timedelta(hours=5))
+
+    ends = Incident.objects.order_by("opened_at").values_list("closed_at", flat=True)
+    gap = timedelta(minutes=FaultSignature.objects.get(name="xid.79").gap_minutes)
+    assert list(ends) == [NOW + timedelta(hours=2), NOW + timedelta(hours=3) + gap]
+
+
+def test_closing_stops_when_its_time_is_over_and_goes_on_in_the_next_run(monkeypatch):
+    monkeypatch.setattr(recording, "BATCH", 2)
+    waiting = make_machine()
+    services.move_machine(waiting, Trigger.DRAIN, actor="ann", now=NOW - MINUTE)
+    tell(report(waiting, "xid.79", 0))  # the oldest, and not over while its machine is out
+    tell(*(report(make_machine(), "nic.link_flap", 0) for _ in range(3)), key="others")
+    while recording.record_incidents(now=LATER):
+        pass
+    open_ones = Incident.objects.filter(closed_at=None)
+    assert open_ones.count() == 4
+
+    later = NOW + timedelta(hours=1)
+    left = []
+    for _ in range(2):
+        services.record_incidents(now=later, longest_seconds=-1)
+        left.append(open_ones.count())
+
+    assert left == [2, 1]
+
+
 def test_a_late_fault_that_goes_on_opens_a_closed_incident_again():
     machine = make_machine()
     tell(report(machine, "nic.link_flap", 0))
