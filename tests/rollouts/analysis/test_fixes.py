@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from rollouts.analysis.episodes import Events, episodes
+from benchmarks.fix_worlds import World, most_accepted, verdict_share
+from rollouts.analysis.episodes import Events
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
 from rollouts.analysis.fixes.answer import FixVerdict, did_it_work
 from rollouts.analysis.fixes.history import FixHistory
@@ -289,63 +290,16 @@ def test_a_history_that_names_machines_there_are_not_is_refused():
 # --- known truth ---------------------------------------------------------------------------------
 
 
-def world(
-    rng: np.random.Generator,
-    *,
-    effect: float = 1.0,
-    chosen: str = "at_random",
-    machines: int = 120,
-    days: float = 120.0,
-    has_spells: bool = False,
-) -> FixHistory:
-    """A fleet with lemons, or with bad spells of a week, some of whose machines are fixed."""
-    level = rng.gamma(2, 0.5, machines)
-    level *= np.where(rng.random(machines) < 0.03, rng.uniform(10, 30, machines), 1)
-    level = np.ones(machines) if has_spells else level / level.mean()
-    counts = rng.poisson(0.02 * level * (days + 28))
-    who = np.repeat(np.arange(machines), counts)
-    when = rng.uniform(-28, days, who.size)
-    if has_spells:
-        bad = np.repeat(np.arange(machines), rng.poisson(0.01 * (days + 28), machines))
-        begun = rng.uniform(-28, days, bad.size)
-        inside = rng.poisson(0.3 * 7, bad.size)
-        who = np.concatenate([who, np.repeat(bad, inside)])
-        lasted = rng.uniform(0, 7, int(inside.sum()))
-        when = np.concatenate([when, np.repeat(begun, inside) + lasted])
-    who, when = who[when < days], when[when < days]
-    fixed = np.full(machines, math.inf)
-    if chosen == "at_random":
-        some = rng.permutation(machines)[: machines // 2]
-        fixed[some] = rng.uniform(0, days / 2, some.size)
-    elif chosen == "worst":
-        bad_luck = np.bincount(who[when < 0], minlength=machines) + rng.random(machines) / 2
-        fixed[np.argsort(-bad_luck)[: machines // 3]] = 0.0
-    else:  # half of those that fail, half a day after a fault
-        for machine in range(machines):
-            hits = np.sort(when[(who == machine) & (when >= 0)])
-            taken = hits[rng.random(hits.size) < 0.5]
-            fixed[machine] = taken[0] + 0.5 if taken.size else math.inf
-    kept = (when < fixed[who]) | (rng.random(when.size) < effect)
-    rows = list(zip(who[kept].tolist(), when[kept].tolist(), strict=True))
-    known = history(rows, fixed.tolist(), days=days)
-    return replace(known, episodes=episodes(known.episodes, gap_seconds=900.0))
-
-
-def share(verdict: FixVerdict, *, worlds: int, seed: int, **fields: object) -> float:
-    rng = np.random.default_rng(seed)
-    found = [did_it_work(world(rng, **fields)).verdict is verdict for _ in range(worlds)]
-    return float(np.mean(found))
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("has_spells", [False, True])
 @pytest.mark.parametrize("chosen", ["at_random", "worst", "after_a_fault"])
 def test_a_fix_without_effect_is_seldom_called_one(chosen, has_spells):
     worlds = 40  # 5 % and two standard errors
 
-    found = share(FixVerdict.REDUCED, worlds=worlds, seed=11, chosen=chosen, has_spells=has_spells)
+    world = World(chosen, has_spells=has_spells)
+    found = verdict_share(FixVerdict.REDUCED, world, worlds=worlds, seed=11)
 
-    assert found <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / worlds)
+    assert found <= most_accepted(worlds)
 
 
 @pytest.mark.slow
@@ -355,14 +309,16 @@ def test_a_fix_without_effect_is_seldom_called_one(chosen, has_spells):
 def test_in_many_worlds_a_fix_without_effect_is_called_one_at_most_at_the_level(chosen, has_spells):
     worlds = 1_000
 
-    found = share(FixVerdict.REDUCED, worlds=worlds, seed=12, chosen=chosen, has_spells=has_spells)
+    world = World(chosen, has_spells=has_spells)
+    found = verdict_share(FixVerdict.REDUCED, world, worlds=worlds, seed=12)
 
-    assert found <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / worlds)
+    assert found <= most_accepted(worlds)
 
 
 @pytest.mark.statistical
 def test_a_halving_is_found_with_exposure_enough():
-    found = share(FixVerdict.REDUCED, worlds=16, seed=13, effect=0.5, machines=1_000, days=180.0)
+    world = World("at_random", effect=0.5, machines=1_000, days=180.0)
+    found = verdict_share(FixVerdict.REDUCED, world, worlds=16, seed=13)
 
     assert found >= 0.8
 
@@ -371,5 +327,6 @@ def test_a_halving_is_found_with_exposure_enough():
 @pytest.mark.statistical
 def test_a_halving_is_seldom_called_not_reduced_however_machines_were_chosen():
     for chosen in ("at_random", "worst", "after_a_fault"):
-        found = share(FixVerdict.NOT_REDUCED, worlds=400, seed=14, chosen=chosen, effect=0.5)
-        assert found <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400), chosen
+        world = World(chosen, effect=0.5)
+        found = verdict_share(FixVerdict.NOT_REDUCED, world, worlds=400, seed=14)
+        assert found <= most_accepted(400), chosen
