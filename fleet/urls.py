@@ -19,6 +19,7 @@ urlpatterns = [
     path("machines/<str:name>/take", machines.take, name="machine-take"),
     path("machines/<str:name>/hand-over", machines.hand_over, name="machine-hand-over"),
     path("machines/<str:name>/take-out", machines.take_out, name="machine-take-out"),
+    path("machines/<str:name>/retire", machines.retire, name="machine-retire"),
     path("machines/<str:name>/cordon", machines.cordon, name="machine-cordon"),
     path("machines/<str:name>/cordons/<int:pk>/lift", machines.lift, name="machine-lift"),
     path("machines/<str:name>/break-glass", machines.break_glass, name="machine-break-glass"),

@@ -20,6 +20,12 @@ class TakeOutForm(forms.Form):
     )
 
 
+class RetireForm(forms.Form):
+    """Why a machine leaves the fleet for good."""
+
+    reason = forms.CharField(label=_("Reason; it takes no work ever again"), max_length=300)
+
+
 class CordonForm(forms.Form):
     """Why a machine may take no work."""
 

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock, services, tasks
 from fleet.hints import hint
-from fleet.lifecycle import AT_THE_GATE, BREAKABLE, STATES, State
+from fleet.lifecycle import AT_THE_GATE, BREAKABLE, STATES, State, Trigger
 from fleet.models import BreakGlass, Cordon, Machine, Notice
 from fleet.repair.gating import UNFINISHED
 from fleet.services.departures import MOST_OUT_BY_RULE
@@ -28,6 +28,7 @@ from fleet.views.machine_forms import (
     CordonListForm,
     HandOverForm,
     NoticeListForm,
+    RetireForm,
     ReviewForm,
     TakeOutForm,
 )
@@ -36,6 +37,7 @@ WORK = "fleet.work_repair"
 CORDON = "fleet.add_cordon"
 GLASS = "fleet.break_glass"
 REVIEW = "fleet.review_gate"
+RETIRE = "fleet.delete_machine"
 #: Whoever does one of these has hands to take a machine in.
 HANDS = (WORK, "fleet.run_gate", REVIEW)
 MOST_CHANGES = 50
@@ -74,10 +76,10 @@ def _detail(
 ) -> HttpResponse:
     now = clock.now()
     glasses = machine.break_glasses.filter(Q(ended_at=None) | Q(reviewer=None))
+    rule = STATES[State(machine.state)]
     context = {
         "title": machine.name,
         "machine": machine,
-        "rule": STATES[State(machine.state)],
         "now": now,
         "is_overdue": machine.deadline_at is not None and machine.deadline_at < now,
         "is_watched": machine.watch_until is not None and machine.watch_until > now,
@@ -94,9 +96,11 @@ def _detail(
         ).order_by("-pk")[:MOST_CHANGES],
         "offers": _offers(request, machine, given or {}),
         "may_take": _may_take(request, machine),
+        "may_order_repair": request.user.has_perm(WORK) and Trigger.ORDER_REPAIR in rule.success,
         "may_lift": request.user.has_perm(CORDON),
         "may_review": request.user.has_perm(REVIEW),
         "me": request.user.get_username(),
+        "review": (given or {}).get("review"),
     }
     status = 400 if any(form.errors for form in (given or {}).values()) else 200
     return page(request, "fleet/machines/detail.html", context, status=status)
@@ -122,6 +126,12 @@ def _offers(
         ),
         ("take-out", _("Take out"), TakeOutForm(), may(WORK) and state in _LEAVES_WORK),
         ("cordon", _("Cordon"), CordonForm(), may(CORDON) and state != State.RETIRED),
+        (
+            "retire",
+            _("Retire"),
+            RetireForm(),
+            may(RETIRE) and Trigger.RETIRE in STATES[State(state)].failure,
+        ),
         (
             "break-glass",
             _("Break the glass"),
@@ -165,6 +175,18 @@ def take_out(request: HttpRequest, name: str) -> HttpResponse:
         machine, actor=user.get_username(), user=user, now=clock.now(), **form.cleaned_data
     )
     hint(tasks.tell_scheduler)
+    return redirect("fleet:machine", name=name)
+
+
+@order_page(RETIRE)
+def retire(request: HttpRequest, name: str) -> HttpResponse:
+    """Take the machine out of the fleet for good."""
+    machine, form, user = _found(name), RetireForm(request.POST), _me(request)
+    if not form.is_valid():
+        return _detail(request, machine, given={"retire": form})
+    services.retire_machine(
+        machine, actor=user.get_username(), user=user, now=clock.now(), **form.cleaned_data
+    )
     return redirect("fleet:machine", name=name)
 
 

@@ -79,6 +79,7 @@ PAGES: dict[str, set[str]] = {
     "machine-take-out": WORK,
     "machine-cordon": WORK,
     "machine-lift": WORK,
+    "machine-retire": {"operator"},
     "machine-break-glass": {"operator"},
     "machine-review-glass": {"reviewer"},
     "incident-diagnose": WORK,

@@ -103,6 +103,7 @@ def test_an_order_that_is_refused_is_told_in_words():
         ("hand-over", {}),
         ("take-out", {"reason": "x"}),
         ("cordon", {"reason": "x"}),
+        ("retire", {"reason": "x"}),
         ("break-glass", {"reason": "x", "hours": 1}),
     ],
 )
@@ -199,6 +200,66 @@ def test_whether_faults_take_machines_out_is_said(settings, is_on, said):
     settings.TAKE_OUT = is_on
 
     assert said in logged_in("viewer").get("/notices/").content.decode()
+
+
+def test_a_review_without_a_word_says_what_is_missing():
+    machine, ann = waiting(), logged_in("operator")
+    services.break_glass(machine, user=ann.user, reason="x", until=NOW + HOUR, now=NOW)
+    services.end_break_glasses(now=NOW + 2 * HOUR)
+    review = f"/machines/{machine.name}/break-glass/{machine.break_glasses.get().pk}/review"
+
+    response = logged_in("reviewer").post(review, {"word": " "})
+
+    assert response.status_code == 400
+    assert "This field is required" in response.content.decode()
+
+
+def in_lemon_review() -> Machine:
+    machine = make_machine("m1")
+    services.move_machine(machine, Trigger.SUSPECT, actor="test", now=NOW, reason="third time")
+    return machine
+
+
+def test_a_lemon_review_leads_to_a_repair_and_to_retirement():
+    machine = in_lemon_review()
+
+    shown = text(logged_in("operator"), machine)
+
+    assert "/repairs/new?machine=m1" in shown
+    assert "/machines/m1/retire" in shown
+
+
+def test_who_may_not_retire_is_not_offered_it():
+    shown = text(logged_in("technician"), in_lemon_review())
+
+    assert "/repairs/new?machine=m1" in shown
+    assert "/machines/m1/retire" not in shown
+
+
+def test_a_machine_in_service_is_not_offered_a_repair():
+    shown = text(logged_in("operator"), make_machine("m1"))
+
+    assert "/repairs/new" not in shown
+    assert "/machines/m1/retire" not in shown
+
+
+def test_a_lemon_is_retired_with_a_reason():
+    machine, ann = in_lemon_review(), logged_in("operator", name="ann")
+
+    response = ann.post("/machines/m1/retire", {"reason": "three boards in a month"})
+
+    assert response.status_code == 302
+    assert Machine.objects.get(pk=machine.pk).state == State.RETIRED
+    assert machine.state_changes.latest("pk").reason == "three boards in a month"
+
+
+def test_nobody_retires_a_machine_without_saying_why():
+    machine = in_lemon_review()
+
+    response = logged_in("operator").post("/machines/m1/retire", {"reason": ""})
+
+    assert response.status_code == 400
+    assert Machine.objects.get(pk=machine.pk).state == State.LEMON_REVIEW
 
 
 def test_a_machine_that_does_not_exist_is_not_found():
