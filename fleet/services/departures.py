@@ -4,6 +4,7 @@ An order stands until the machine is out. What a rollout has under way on it is 
 end first, unless it only drains: the attempt then gives the machine up.
 """
 
+import time as wall_time
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -24,7 +25,9 @@ _UNDER_WAY = (State.UPDATING, State.VERIFYING)
 MOST_OUT_BY_RULE = 0.20
 BREAKER = "take_out_breaker"
 RULE = "rule"
+#: Of a pool in one transaction: others who write wait for so long.
 _MOST_PER_RUN = 200
+LONGEST_RUN_SECONDS = 20.0
 #: What a move goes by beside the state; a machine may have been relocated since it was read.
 _READ_ANEW = ("owner_role", "may_take_work", "site", "pool")
 
@@ -160,27 +163,33 @@ def takes_out(signature: FaultSignature) -> _TakesOut:
     return by_severity.get(FaultSignature.Severity(signature.severity), _TakesOut.NEVER)
 
 
-def take_out_by_rule(*, now: datetime) -> int:
+def take_out_by_rule(*, now: datetime, longest_seconds: float = LONGEST_RUN_SECONDS) -> int:
     """Take out the machines whose open incidents ask for it; return how many were ordered out.
 
     Off unless the site's setting `TAKE_OUT` is on. Safe to repeat: an incident takes its machine
-    out once. Faults from before the machine last came into service ask for nothing.
+    out once. Faults from before the machine last came into service ask for nothing. Pools that
+    one run's time does not reach are left to the next, with what is said of them.
     """
     if not settings.TAKE_OUT:
         return 0
-    ordered, waiting = 0, {}
+    end = wall_time.monotonic() + longest_seconds
+    ordered, waiting, unreached = 0, {}, []
     for (site, pool), incidents in _asking().items():
+        subject = f"pool {site}/{pool}"
+        if ordered and wall_time.monotonic() > end:
+            unreached.append(subject)
+            continue
         taken, left = _take_some(site, pool, incidents, now=now)
         ordered += taken
         if left:
-            waiting[f"pool {site}/{pool}"] = left
+            waiting[subject] = left
     for subject, count in waiting.items():
         said = (
             f"{count} machines of {subject} ask to be taken out and are not: "
             f"{MOST_OUT_BY_RULE:.0%} of the pool are out of service; a person may order it"
         )
         raise_about(subject, BREAKER, said, now=now)
-    clear_about(BREAKER, but=waiting, now=now)
+    clear_about(BREAKER, but=[*waiting, *unreached], now=now)
     return ordered
 
 

@@ -8,7 +8,8 @@ from fleet import services
 from fleet.errors import TakeOutRefused
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import FaultSignature, Machine, Notice, TakeOut
-from fleet.services.departures import carry_on
+from fleet.services.departures import BREAKER, carry_on
+from fleet.services.notices import raise_about
 from tests.factories import NOW, make_fault_report, make_machine, make_machines
 
 pytestmark = pytest.mark.django_db
@@ -170,6 +171,22 @@ def test_a_rule_never_takes_out_more_than_a_fifth_of_a_pool_and_says_so(by_rule)
     notice = Notice.objects.get(kind="take_out_breaker", cleared_at=None)
     assert notice.subject == "pool dfw/train"
     assert "3 machines" in notice.said
+
+
+def test_pools_that_a_run_does_not_reach_keep_their_notice_and_are_the_next_ones(by_rule):
+    first = make_machines(10, site="dfw", pool="first")
+    second = make_machines(10, site="dfw", pool="second")
+    fail(first[0])
+    for machine in second[:3]:
+        fail(machine)
+    raise_about("pool dfw/second", BREAKER, "3 machines ask", now=NOW)
+    standing = Notice.objects.filter(kind=BREAKER, cleared_at=None)
+
+    assert services.take_out_by_rule(now=NOW, longest_seconds=-1) == 1
+    assert [notice.said for notice in standing] == ["3 machines ask"]
+
+    assert services.take_out_by_rule(now=NOW, longest_seconds=-1) == 2
+    assert "1 machines of pool dfw/second" in standing.get().said
 
 
 def test_a_person_may_take_out_what_the_rule_may_not(by_rule):
