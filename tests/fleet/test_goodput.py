@@ -11,9 +11,9 @@ from fleet.errors import ImportRefused
 from fleet.goodput import Interruption
 from fleet.imports import read_impacts
 from fleet.models import Incident, JobImpact
+from tests.recordings import recording
 
-DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
-BLOOM = DATA / "bloom176b_job" / "recoveries.csv"
+BLOOM = "bloom176b_job/recoveries.csv"
 #: What the diary's own names mean.
 BLOOM_PATHS = {
     "node_excluded": "degraded",
@@ -48,7 +48,7 @@ LLAMA_HOURS = 2048 * 54 * 24.0
 
 def read_bloom(**fields: Any) -> Any:
     known = {"outcomes": JobImpact.Outcome.values, "causes": Incident.Cause.values}
-    return read_impacts(BLOOM, **{"paths": BLOOM_PATHS, **known, **fields})
+    return read_impacts(recording(BLOOM), **{"paths": BLOOM_PATHS, **known, **fields})
 
 
 def told(outcome: str, **fields: Any) -> Interruption:

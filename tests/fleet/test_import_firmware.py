@@ -1,7 +1,6 @@
 """Recorded version histories are taken in whole or not at all, and answer as they were recorded."""
 
 import json
-import os
 from collections import Counter
 from datetime import datetime
 from io import StringIO
@@ -13,12 +12,11 @@ from django.core.management import CommandError, call_command
 from fleet import selectors
 from fleet.firmware.history import past_rollouts, reversals
 from fleet.models import FirmwareRecord, Machine
+from tests import recordings
 from tests.factories import make_machine
 
 pytestmark = pytest.mark.django_db
 
-ROOT = Path(__file__).parents[2]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 HEADER = "machine,component,version,valid_from,valid_to\n"
 FIRST, SECOND, THIRD = (f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3))
 
@@ -153,9 +151,7 @@ def test_all_slips_are_told_at_once(tmp_path):
 @pytest.fixture
 def recording(db):
     """Six years of 925 machines; the known answers are those of the recording's own README."""
-    folder = RECORDINGS / "g5k_firmware_a"
-    if not folder.is_dir():
-        pytest.skip(f"no recording at {folder}; set COALMINE_RECORDINGS to where it is")
+    folder = recordings.recording("g5k_firmware_a")
     run(folder)
     return json.loads((folder / "answers.json").read_text())
 

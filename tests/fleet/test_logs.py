@@ -1,13 +1,11 @@
 """Logs are read as their makers mean them, and what says the same again is one fault."""
 
 import json
-import os
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,17 +16,7 @@ from fleet.adapters.bgl_log import Level, Line
 from fleet.errors import AdapterFailed
 from fleet.models import Fault, FaultSignature
 from tests.factories import make_machine
-
-ROOT = Path(__file__).parents[2]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
-
-
-def recording(name: str) -> Path:
-    path = RECORDINGS / name
-    if not path.is_file():
-        pytest.skip(f"no recording at {path}; set COALMINE_RECORDINGS to where it is")
-    return path
-
+from tests.recordings import recording
 
 # --- Redfish -------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """Recorded faults and repairs as history: the public LANL nodes, and what odd rows become."""
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from fleet.errors import ImportRefused
 from fleet.imports import read_outages
 from fleet.models import Fault, Machine, Repair, StateChange
 from tests.factories import NOW, make_machine
+from tests.recordings import recording
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 MACHINES = """\
 machine,group,purpose,in_service_from,in_service_to
 n1,rack-1,compute,2003-01-01T00:00:00Z,2004-01-01T00:00:00Z
@@ -164,9 +162,7 @@ def test_a_refusal_of_the_command_says_what_is_accepted(tmp_path: Path):
 
 @pytest.mark.django_db
 def test_the_lanl_nodes_repair_as_fast_as_their_answers_say(capsys: pytest.CaptureFixture[str]):
-    path = RECORDINGS / "lanl_nodes_a"
-    if not path.is_dir():
-        pytest.skip(f"no recording at {path}; set COALMINE_RECORDINGS to where it is")
+    path = recording("lanl_nodes_a")
     answers = json.loads((path / "answers.json").read_text())
     means = answers["comparisons"]["system-19 over system-18"]["repair_restricted_mean_hours"]
     start, end = (datetime.fromisoformat(f"{text}+00:00") for text in answers["window"])

@@ -2,17 +2,14 @@
 
 import csv
 import json
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from fleet.adapters.redfish_inventory import Copy, parts, readings
 from fleet.errors import AdapterFailed
+from tests.recordings import recording
 
-ROOT = Path(__file__).parents[2]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 MAKERS = (
     "cray-ex235a-mi250x-blade",
     "cray-ex425-cpu-blade",
@@ -100,17 +97,14 @@ def test_an_inventory_that_is_none_is_refused(document):
 
 
 def document(maker: str) -> dict:
-    path = RECORDINGS / "redfish_firmware_inventory" / f"{maker}.json"
-    if not path.is_file():
-        pytest.skip(f"no recording at {path}; set COALMINE_RECORDINGS to where it is")
-    return json.loads(path.read_text())
+    return json.loads(recording(f"redfish_firmware_inventory/{maker}.json").read_text())
 
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_real_inventory_gives_the_table_that_was_recorded_with_it(maker):
     found = parts(document(maker))
 
-    table = RECORDINGS / "redfish_firmware_inventory" / "answers_components.csv"
+    table = recording("redfish_firmware_inventory/answers_components.csv")
     with table.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["file"] == maker]
     assert rows

@@ -22,6 +22,7 @@ from tests.factories import (
 )
 from tests.fleet.test_goodput import BLOOM, BLOOM_PATHS
 from tests.fleet.test_services_impacts import told
+from tests.recordings import recording
 from tests.rollouts.test_views import client_of
 
 pytestmark = pytest.mark.django_db
@@ -230,7 +231,7 @@ def test_the_page_is_for_those_who_may_see_impacts():
 # --- a recorded diary ----------------------------------------------------------------------------
 
 
-def load(path: Path = BLOOM) -> None:
+def load(path: Path) -> None:
     means = [f"--path-means={name}={ours}" for name, ours in BLOOM_PATHS.items()]
     call_command("import_impacts", path, "--source=bloom", "--accelerators=384", *means)
 
@@ -238,8 +239,10 @@ def load(path: Path = BLOOM) -> None:
 def test_the_bloom_diary_is_taken_in_and_its_repeated_work_told_by_cause(
     capsys: pytest.CaptureFixture[str],
 ):
-    load()
-    load()
+    diary = recording(BLOOM)
+
+    load(diary)
+    load(diary)
 
     days = {"since": NOW.date().replace(year=2022, month=3, day=1)}
     causes = {one.name: one.loss for one in losses.report(asked(

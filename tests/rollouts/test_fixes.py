@@ -33,9 +33,8 @@ from tests.factories import (
     make_recovery_report,
     make_user,
 )
+from tests.recordings import ROOT, recording
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT.parent / "shared" / "data"
 DAY = timedelta(days=1)
 LONG_AGO = NOW - 100 * DAY
 
@@ -400,9 +399,7 @@ def test_the_command_refuses_a_folder_with_what_is_asked_of_rows(tmp_path, capsy
 
 @functools.cache
 def recorded(name: str, signature: str) -> fixes.Answered:
-    folder = DATA / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not here: the recorded cases are not part of the project")
+    folder = recording(name)
     document = load_policy(ROOT / "docs" / "cases" / f"{name}.json")
     return fixes.answered(fixes.read_history(folder, signatures=[signature], document=document))
 

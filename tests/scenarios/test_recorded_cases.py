@@ -1,13 +1,10 @@
 """Real recordings with known answers; they are not part of the repository.
 
-Read from `../shared/data` beside the project, or the folder that COALMINE_RECORDINGS names. The
-known figures are those of each recording's own README, computed by others with other code.
+The known figures are those of each recording's own README, computed by others with other code.
 """
 
-import os
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +15,7 @@ from rollouts.analysis.stragglers import shifts
 from rollouts.cases import read_case
 from rollouts.cases.steps import read_steps
 from rollouts.policies import load_policy
-
-ROOT = Path(__file__).parents[2]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
-
-
-def recording(name: str) -> Path:
-    folder = RECORDINGS / name
-    if not folder.is_dir():
-        pytest.skip(f"no recording at {folder}; set COALMINE_RECORDINGS to where it is")
-    return folder
+from tests.recordings import ROOT, recording
 
 
 @cache

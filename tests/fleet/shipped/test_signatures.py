@@ -1,9 +1,7 @@
 """The catalogue holds the families it promises, each row with valid words."""
 
 import csv
-import os
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 from django.apps import apps
@@ -12,9 +10,8 @@ from django.db import connection
 
 from fleet.models import FaultSignature
 from fleet.shipped import signatures
+from tests.recordings import recording
 
-ROOT = Path(__file__).parents[3]
-RECORDINGS = Path(os.environ.get("COALMINE_RECORDINGS", ROOT.parent / "shared" / "data"))
 ROWS = {row["name"]: row for row in signatures.catalogue()}
 
 
@@ -96,10 +93,7 @@ IGNORED = {"xid.43": "restart the job; GPU is suspect if it repeats within 24 h"
 
 
 def published_codes() -> list[dict[str, str]]:
-    path = RECORDINGS / "xid_catalogue" / "xid_catalogue.csv"
-    if not path.is_file():
-        pytest.skip(f"no catalogue at {path}; set COALMINE_RECORDINGS to where it is")
-    with path.open(newline="", encoding="utf-8") as stream:
+    with recording("xid_catalogue/xid_catalogue.csv").open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
