@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from fleet import identity, parts
@@ -13,6 +13,7 @@ from fleet.identity import Claim
 from fleet.models import Machine, MachineClaim, PartSwap
 
 Key = tuple[str, str]
+_CLAIMS_LOCK = 0x434C41494D  # any number that nothing else in the database locks
 #: Claims that the machine's row shows too.
 _SHOWN = {"serial": "serial", "bmc_address": "bmc_address"}
 
@@ -32,6 +33,7 @@ def claim(
     """
     wanted = [identity.normal(one) for one in claims]
     Machine.objects.select_for_update().get(pk=machine.pk)
+    hold_claims()
     refuse_taken({machine.pk: wanted})
     return write(machine, wanted, source=MachineClaim.Source.PERSON, actor=actor, now=now)
 
@@ -46,6 +48,18 @@ def observe_claims(
     """
     Machine.objects.select_for_update().get(pk=machine.pk)
     return write(machine, map(identity.normal, claims), source=source, actor="", now=now)
+
+
+def hold_claims() -> None:
+    """Let nobody else claim a value or place a part until the transaction ends.
+
+    What is free is read, not constrained: a value may be claimed by a BMC twice, to be shown. The
+    caller holds its machine's row already and takes no other one after this. On SQLite whoever
+    writes is alone.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_CLAIMS_LOCK])
 
 
 def refuse_taken(wanted: Mapping[int, Sequence[Claim]]) -> None:

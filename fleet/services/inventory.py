@@ -14,7 +14,7 @@ from fleet.bulk import batches, insert_new
 from fleet.errors import RegistrationRefused
 from fleet.lifecycle import State, Trigger
 from fleet.models import Component, FirmwareRecord, Machine, Platform, StateChange
-from fleet.services.identity import register_claims
+from fleet.services.identity import hold_claims, register_claims
 from fleet.services.lifecycle import state_fields
 
 TEXT_COLUMNS = (
@@ -32,7 +32,15 @@ TEXT_LIMITS = {
     if field.name in TEXT_COLUMNS
 }
 COLUMNS = frozenset({"name", "platform", "labels", "components", *TEXT_COLUMNS})
-COMPONENT_COLUMNS = frozenset({"kind", "slot", "model", "serial", "version"})
+#: What a row says of a component, with how long it may be.
+COMPONENT_COLUMNS: Mapping[str, int] = {
+    name: model._meta.get_field(name).max_length or 0
+    for model, names in (
+        (Component, ("kind", "slot", "model", "serial")),
+        (FirmwareRecord, ("version",)),
+    )
+    for name in names
+}
 LOOK_UP = 500
 
 
@@ -76,8 +84,10 @@ def register_machines(
         If any row is wrong; it lists every reason.
     """
     taken = list(rows)
+    hold_claims()
     platforms = {platform.name: platform for platform in Platform.objects.all()}
     reasons = [*_wrong_rows(taken, platforms), *_clashes(taken), *_claimed(taken)]
+    reasons += _placed(taken)
     if reasons:
         raise RegistrationRefused(reasons)
     find = ownership.team_finder()
@@ -123,13 +133,21 @@ def _wrong_parts(components: Sequence[Mapping[str, Any]]) -> list[str]:
     reasons = []
     seen = set()
     for part in components:
-        extra = sorted(set(part) - COMPONENT_COLUMNS)
+        if not isinstance(part, Mapping):
+            reasons.append(f"component {part!r} is no mapping of {', '.join(COMPONENT_COLUMNS)}")
+            continue
+        extra = sorted(set(part) - COMPONENT_COLUMNS.keys())
         reasons += [f"unknown component column {name!r}" for name in extra]
+        reasons += [
+            f"component {name} is {part[name]!r}, a text of at most {limit} is needed"
+            for name, limit in COMPONENT_COLUMNS.items()
+            if not isinstance(part.get(name, ""), str) or len(part.get(name, "")) > limit
+        ]
         if not part.get("kind"):
             reasons.append(f"component {dict(part)!r} has no kind")
-        place = (part.get("kind"), part.get("slot", ""))
+        place = (repr(part.get("kind")), repr(part.get("slot", "")))
         if place in seen:
-            reasons.append(f"component {place[0]!r} stands twice in slot {place[1]!r}")
+            reasons.append(f"component {place[0]} stands twice in slot {place[1]}")
         seen.add(place)
     return reasons
 
@@ -160,6 +178,30 @@ def _claimed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{kind} {value!r} is named twice" for kind, value in twice] + [
         f"{kind} {value!r} is claimed by {holder} already"
         for (kind, value), holder in sorted(parts.taken(told).items())
+    ]
+
+
+def _placed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List parts that would sit in two places at once."""
+    told = [
+        (part.get("kind"), serial)
+        for row in rows
+        for part in row.get("components", ())
+        if isinstance(part, Mapping) and isinstance(serial := part.get("serial"), str) and serial
+    ]
+    twice = sorted(f"{kind} {serial}" for (kind, serial), n in Counter(told).items() if n > 1)
+    held = Component.objects.exclude(machine__state=State.RETIRED).select_related("machine")
+    wanted = set(told)
+    sitting = [
+        one
+        for some in batches(sorted({serial for _, serial in told}), size=LOOK_UP)
+        for one in held.filter(serial__in=some).order_by("kind", "serial")
+        if (one.kind, one.serial) in wanted
+    ]
+    return [f"{part} is named twice; a part sits in one place" for part in twice] + [
+        f"{one.kind} {one.serial} sits in {identity.part_name(one.kind, one.slot)} of "
+        f"{one.machine.name}; take it out there first"
+        for one in sitting
     ]
 
 

@@ -144,6 +144,7 @@ def swap_parts(
     """
     locked = Machine.objects.select_for_update().get(pk=machine.pk)
     machine.state = locked.state
+    claims.hold_claims()
     seen = preview_swap(machine, swaps, now=now)
     if seen.reasons:
         raise SwapRefused(list(seen.reasons))

@@ -5,13 +5,22 @@ from functools import partial
 import pytest
 from django.db import IntegrityError
 
-from fleet import services
-from fleet.errors import FleetError, IllegalRepairStep, RepairRefused
+from fleet import parts, services
+from fleet.errors import (
+    ClaimRefused,
+    FleetError,
+    IllegalRepairStep,
+    RegistrationRefused,
+    RepairRefused,
+    SwapRefused,
+)
+from fleet.identity import Claim
 from fleet.models import Gate, PartSwap, Repair, TicketReceipt
 from fleet.services import By
 from fleet.services.charges import charge_repairs
+from fleet.services.swaps import swap_parts
 from fleet.services.tickets import Said
-from tests.factories import NOW, make_fault_report
+from tests.factories import NOW, make_fault_report, make_machine, make_platform
 from tests.fleet.repairs_world import HOUR, closed, gpu, make_broken, ordered, released, under_way
 from tests.fleet.test_races import at_once
 
@@ -91,3 +100,44 @@ def test_a_fault_that_two_sweeps_find_at_once_is_charged_once():
 
     assert not [result for result in results if isinstance(result, FleetError)]
     assert repair.events.filter(kind="ineffective").count() == 1
+
+
+def test_of_two_machines_that_claim_one_serial_at_once_one_has_it():
+    for number in range(TRIES):
+        machines = [make_machine(), make_machine()]
+        claims = [Claim("serial", f"S-{number}")]
+
+        results = at_once(
+            *(partial(services.claim, one, claims, actor="kim", now=NOW) for one in machines)
+        )
+
+        assert sum(isinstance(result, ClaimRefused) for result in results) == 1
+        assert len(parts.claimants("serial", f"S-{number}")) == 1
+
+
+def test_of_two_machines_into_which_one_part_comes_at_once_one_has_it():
+    for number in range(TRIES):
+        machines = [make_broken(f"a-{number}"), make_broken(f"b-{number}")]
+        swap = [gpu("G-OLD", f"G-NEW-{number}")]
+
+        results = at_once(
+            *(partial(swap_parts, one, swap, repair=None, actor="kim", now=NOW) for one in machines)
+        )
+
+        assert sum(isinstance(result, SwapRefused) for result in results) == 1
+        assert len(parts.where_now(f"G-NEW-{number}")) == 1
+
+
+def test_of_two_registrations_of_one_part_at_once_one_stands():
+    make_platform()
+    for number in range(TRIES):
+        parts_of = [{"kind": "gpu", "serial": f"S-{number}"}]
+        rows = [
+            {"name": f"{name}-{number}", "platform": "dgx-h100", "components": parts_of}
+            for name in "ab"
+        ]
+
+        results = at_once(*(partial(services.register_machines, [row], now=NOW) for row in rows))
+
+        assert sum(isinstance(result, RegistrationRefused) for result in results) == 1
+        assert len(parts.where_now(f"S-{number}")) == 1

@@ -76,6 +76,10 @@ def test_statements_grow_by_batches_only(django_assert_max_num_queries):
         ({"labels": {"env": 1}}, "labels are {'env': 1}"),
         ({"components": [{"slot": "0"}]}, "has no kind"),
         ({"components": [{"kind": "bmc"}, {"kind": "bmc"}]}, "stands twice"),
+        ({"components": [{"kind": "bmc", "serial": None}]}, "component serial is None"),
+        ({"components": [{"kind": "k" * 41}]}, "a text of at most 40 is needed"),
+        ({"components": [{"kind": ["bmc"]}]}, "component kind is ['bmc']"),
+        ({"components": ["bmc"]}, "component 'bmc' is no mapping"),
         ({"components": [{"kind": "bmc", "vresion": "1"}]}, "unknown component column 'vresion'"),
     ],
 )
@@ -109,6 +113,31 @@ def test_a_name_that_is_taken_or_stands_twice_is_refused():
         "machine 'm2' is named twice",
         "machine 'm1' is registered already",
     ]
+
+
+def test_a_part_cannot_be_registered_in_two_places():
+    make_platform()
+    gpu, nic = {"kind": "gpu", "serial": "S-1"}, {"kind": "nic", "serial": "S-1"}
+    services.register_machines([row("a", components=[gpu | {"slot": "3"}, nic])], now=NOW)
+    services.register_machines([row("gone", components=[gpu | {"serial": "S-2"}])], now=NOW)
+    Machine.objects.filter(name="gone").update(state="retired")
+
+    with pytest.raises(RegistrationRefused) as refusal:
+        services.register_machines(
+            [
+                row("b", components=[gpu]),
+                row("c", components=[{"kind": "bmc", "serial": "S-1"}]),
+                row("d", components=[gpu | {"serial": "S-9"}]),
+                row("e", components=[gpu | {"serial": "S-9"}]),
+            ],
+            now=NOW,
+        )
+
+    assert refusal.value.reasons == [
+        "gpu S-9 is named twice; a part sits in one place",
+        "gpu S-1 sits in gpu/3 of a; take it out there first",
+    ]
+    services.register_machines([row("f", components=[gpu | {"serial": "S-2"}])], now=NOW)
 
 
 def test_a_platform_keeps_its_first_facts():
