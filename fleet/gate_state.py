@@ -121,7 +121,7 @@ def why_not_review(gate: Gate, user: User, *, owners: Iterable[int] = ()) -> str
     if why := _own_hands(gate, user):
         return why
     if gate.review == GatePlan.Review.RELIABILITY:
-        return _not_reliability(user)
+        return why_not_reliability(user)
     return ""
 
 
@@ -159,8 +159,11 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", name.casefold()))
 
 
-def _not_reliability(user: User) -> str:
-    """Ask for the role where a team has taken it; where none has, the permission has to do."""
+def why_not_reliability(user: User) -> str:
+    """Return why this person does not decide for reliability; empty if they may.
+
+    Where no team has taken that role, the permission has to do.
+    """
     teams = Team.objects.filter(places__role=Role.RELIABILITY.value)
     if not teams.exists() or teams.filter(members=user).exists():
         return ""

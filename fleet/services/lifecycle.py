@@ -8,8 +8,16 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet import lifecycle, ownership
-from fleet.errors import CordonStands, GateMissing, MachineBusy, RetryUsed, StaleMachine
+from fleet.errors import (
+    CordonStands,
+    GateMissing,
+    MachineBusy,
+    MachineHeld,
+    RetryUsed,
+    StaleMachine,
+)
 from fleet.faults import open_faults
+from fleet.gate_state import why_not_reliability
 from fleet.lifecycle import AT_THE_GATE, State, Trigger
 from fleet.models import Change, ChangedMachine, Cordon, Gate, Machine, StateChange, TakeOut
 
@@ -143,6 +151,20 @@ def _owner_fields(machine: Machine, state: State) -> dict[str, Any]:
 _BUSY = (State.DRAINING, State.UPDATING, State.VERIFYING)
 
 
+def ask_reliability(machine: Machine, user: User | None) -> None:
+    """Let a machine in its lemon review be sent on by those who own reliability alone.
+
+    Raises
+    ------
+    MachineHeld
+        If a team has taken that role, and this person is not of it.
+    """
+    if machine.state != State.LEMON_REVIEW or user is None:
+        return
+    if reason := why_not_reliability(user):
+        raise MachineHeld(f"{machine.name} is in its lemon review: {reason}")
+
+
 @transaction.atomic
 def retire_machine(
     machine: Machine, *, actor: str, now: datetime, reason: str = "", user: User | None = None
@@ -155,8 +177,11 @@ def retire_machine(
     ------
     MachineBusy
         If the machine is being drained or updated: an attempt on it has to end first.
+    MachineHeld
+        If it is in its lemon review, and this person is not of those who decide there.
     """
     lock_machine(machine)
+    ask_reliability(machine, user)
     old = State(machine.state)
     if old is State.RETIRED:
         return machine

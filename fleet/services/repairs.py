@@ -19,7 +19,7 @@ from fleet.repair import steps
 from fleet.repair.steps import Status, Step
 from fleet.services.evidence import StoredFile, attach_evidence
 from fleet.services.gates import open_gate
-from fleet.services.lifecycle import move_machine
+from fleet.services.lifecycle import ask_reliability, move_machine
 from fleet.services.repair_checks import swapped, wrong_end, wrong_order, wrong_swaps
 from fleet.services.swaps import swap_parts
 
@@ -89,8 +89,11 @@ def order_repair(
         If a repair of the machine is open, or what is ordered makes no sense.
     IllegalTransition
         If no repair can be ordered in the machine's state.
+    MachineHeld
+        If it is in its lemon review, and this person is not of those who decide there.
     """
     machine = _locked(machine.pk)
+    ask_reliability(machine, user)
     reasons = [*wrong_order(machine, kind, incident), *_open_already(machine)]
     if reasons:
         raise RepairRefused(reasons)

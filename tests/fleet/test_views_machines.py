@@ -8,7 +8,7 @@ from django.test import Client
 
 from fleet import clock, services
 from fleet.lifecycle import State, Trigger
-from fleet.models import Cordon, Machine, Team
+from fleet.models import Cordon, Machine, RoleTeam, Team
 from tests.factories import NOW, make_machine, make_passed_gate, make_user
 
 pytestmark = pytest.mark.django_db
@@ -227,6 +227,28 @@ def test_a_lemon_review_leads_to_a_repair_and_to_retirement():
 
     assert "/repairs/new?machine=m1" in shown
     assert "/machines/m1/retire" in shown
+
+
+@pytest.mark.parametrize(
+    ("address", "fields"),
+    [
+        ("/repairs/new", {"machine": "m1", "kind": "gpu_reset"}),
+        ("/machines/m1/retire", {"reason": "three boards in a month"}),
+    ],
+)
+def test_only_who_owns_reliability_sends_a_lemon_on(address, fields):
+    machine, ann, rel = in_lemon_review(), logged_in("operator"), logged_in("operator")
+    team = Team.objects.create(name="reliability")
+    RoleTeam.objects.create(role="reliability", team=team)
+    team.members.add(rel.user)
+
+    refused = ann.post(address, fields)
+
+    assert refused.status_code == 409
+    assert "belongs to no team that owns reliability" in refused.content.decode()
+    assert Machine.objects.get(pk=machine.pk).state == State.LEMON_REVIEW
+    assert rel.post(address, fields).status_code == 302
+    assert Machine.objects.get(pk=machine.pk).state != State.LEMON_REVIEW
 
 
 def test_who_may_not_retire_is_not_offered_it():
