@@ -146,6 +146,8 @@ MIDDLEWARE = [
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 LOGIN_URL = "admin:login"
+# Where a login leads that was not sent from a page.
+LOGIN_REDIRECT_URL = "rollouts:home"
 
 TEMPLATES = [
     {

@@ -1,6 +1,7 @@
 """What every page carries, and the two answers for load balancers."""
 
 import pytest
+from django.contrib.auth.models import User
 from django.db.utils import OperationalError
 from django.test import Client
 
@@ -50,3 +51,13 @@ def test_the_front_door_leads_to_the_login(client: Client):
 
     assert answer.status_code == 200
     assert answer.request["PATH_INFO"] == "/admin/login/"
+
+
+@pytest.mark.django_db
+def test_a_login_that_no_page_asked_for_leads_to_the_home_page(client: Client):
+    User.objects.create_user("ana", password="secret", is_staff=True)
+
+    answer = client.post("/admin/login/", {"username": "ana", "password": "secret"})
+
+    assert answer.status_code == 302
+    assert answer.headers["Location"] == "/"
