@@ -41,8 +41,8 @@ class Entry:
         return self.role in (Role.MARGIN, Role.ASYMPTOTIC_MARGIN)
 
 
-PROTOTYPE_SIZE = 400
-"""Replications behind a figure of the prototype (standard error 1.1 points at 5 %)."""
+PROTOTYPE_SIZES = {"8+32": 400, "64+256": 400, "256+1024": 100}
+"""Replications behind the prototype's figures of power, by layout, as its report has them."""
 ASYMPTOTIC_LEVEL = 0.065
 
 

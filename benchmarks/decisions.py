@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks import catalogue, judges, picture, swift
-from benchmarks.catalogue import ASYMPTOTIC_LEVEL, PROTOTYPE_SIZE, Entry, Role
+from benchmarks.catalogue import ASYMPTOTIC_LEVEL, PROTOTYPE_SIZES, Entry, Role
 from benchmarks.cells import Cell
 from benchmarks.kept import Kept, Part, sources_digest
 from benchmarks.statistics import (
@@ -27,6 +27,7 @@ from benchmarks.statistics import (
     Tally,
     error_checks,
     least_check,
+    paired_check,
     power_check,
     tally,
 )
@@ -39,14 +40,20 @@ LEVELS = {Role.NULL: 0.05, Role.MARGIN: 0.05, Role.ASYMPTOTIC_MARGIN: ASYMPTOTIC
 
 
 class Bench(StrEnum):
-    """Who judges a wave: the product's whole judge, it without words, or its peers."""
+    """Who judges a wave: the whole judge, it without words, the prototype's rule, or peers."""
 
     WHOLE = "whole"
     SWIFT = "swift"
+    PROTOTYPE = "prototype"
     PEERS = "peers"
 
 
-CHUNK: Mapping[Bench, int] = {Bench.WHOLE: 5, Bench.PEERS: 20, Bench.SWIFT: 50}
+CHUNK: Mapping[Bench, int] = {
+    Bench.WHOLE: 5,
+    Bench.PEERS: 20,
+    Bench.SWIFT: 50,
+    Bench.PROTOTYPE: 50,
+}
 """Replications that are drawn, judged and kept together."""
 SWIFT = "coalmine_swift"
 """Name of the product's judge without words in every table."""
@@ -79,6 +86,8 @@ def judged(
     waves = list(draw_rollout(cell, replication)) if cell.waves else [draw_wave(cell, replication)]
     if bench is Bench.PEERS:
         return waves, {} if cell.waves else judges.judge_peers(waves[0], **how)
+    if bench is Bench.PROTOTYPE:
+        return waves, {bench.value: judges.prototype(waves[0], **how)}
     name, decide = ("coalmine", judges.coalmine) if bench is Bench.WHOLE else (SWIFT, swift.decided)
     if cell.waves:
         return waves, {name: judges.over_rollout(waves, decide=decide, **how)}
@@ -101,15 +110,26 @@ def joined(parts: Sequence[Part]) -> dict[str, Tally]:
 
 def disagreements(parts: Sequence[Part]) -> int:
     """Replications in which the judge without words and the whole one differ."""
-    both = [
+    return sum(a != b for a, b in _outcomes(parts, "coalmine", SWIFT))
+
+
+def beside_prototype(parts: Sequence[Part]) -> tuple[int, int] | None:
+    """Replications that only the product halted, and only the prototype's rule; None: not run."""
+    pairs = [(a is None, b is None) for (a, _), (b, _) in _outcomes(parts, SWIFT, Bench.PROTOTYPE)]
+    return (pairs.count((False, True)), pairs.count((True, False))) if pairs else None
+
+
+def _outcomes(parts: Sequence[Part], *names: str) -> Iterator[tuple[tuple[int | None, ...], ...]]:
+    """Hours of halt and widening of the replications that all these judges saw."""
+    found = [
         [
-            (halt, widen)
+            pair
             for part in parts
-            for halt, widen in zip(part.halts.get(n, []), part.widens.get(n, []), strict=True)
+            for pair in zip(part.halts.get(n, []), part.widens.get(n, []), strict=True)
         ]
-        for n in ("coalmine", SWIFT)
+        for n in names
     ]
-    return sum(a != b for a, b in zip(*both, strict=False))
+    return zip(*found, strict=False)
 
 
 @dataclass(frozen=True)
@@ -125,6 +145,7 @@ class Result:
     seconds: float
     missing: tuple[str, ...] = ()
     disagreements: int = 0
+    paired: tuple[int, int] | None = None
 
 
 URGENCY: Mapping[Role, float] = {Role.SHOWN: 3.0}
@@ -169,6 +190,8 @@ def jobs_of(place: int, entry: Entry, size: int, *, resamples: int, form: Form) 
     """All jobs of a cell: the first replications by the whole judge and its peers too."""
     cell = entry.cell
     spans = [(0, size, Bench.SWIFT), (0, min(size, form.whole), Bench.WHOLE)]
+    if entry.role is Role.POWER:
+        spans.append((0, size, Bench.PROTOTYPE))
     if judges.has_peers(cell):
         spans.append((0, min(size, form.peers), Bench.PEERS))
     return [
@@ -216,6 +239,7 @@ def run(
             sum(part.seconds for part in parts),
             tuple(judges.unjudged(entry.cell)),
             disagreements(parts),
+            beside_prototype(parts),
         )
         print("\n".join(rows_of(result)), flush=True)
         results.append(result)
@@ -312,7 +336,16 @@ def checks_of(results: Sequence[Result]) -> list[Check]:
                     f"power: {entry.cell.name}",
                     mine.halted,
                     reference=entry.reference,
-                    reference_size=PROTOTYPE_SIZE,
+                    reference_size=PROTOTYPE_SIZES[entry.cell.size],
+                )
+            )
+        if r.paired is not None:
+            ours, theirs = r.paired
+            checks.append(
+                paired_check(
+                    f"power beside the prototype's rule: {entry.cell.name}",
+                    only_ours=ours,
+                    only_theirs=theirs,
                 )
             )
         if entry.role is Role.LEAST and entry.reference is not None:
@@ -409,6 +442,7 @@ def document(
                 "cpu_seconds": round(r.seconds, 2),
                 "missing_metrics": list(r.missing),
                 "judges": {name: _stored(t) for name, t in r.tallies.items()},
+                "paired": r.paired,
             }
             for r in results
         ],

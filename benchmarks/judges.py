@@ -16,12 +16,16 @@ from benchmarks.waves import HOUR, Wave
 from rollouts import policies
 from rollouts.analysis import judge, power
 from rollouts.analysis.episodes import (
+    Events,
     counts_at,
     episodes,
     family_events,
+    first_of_each,
     since_clock,
 )
+from rollouts.analysis.exposure import exposure_at
 from rollouts.analysis.guardrails.prepare import TRACKS
+from rollouts.analysis.labels import Labels
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.analysis.sequential import CrossingState, cross, p_value
 from rollouts.analysis.spending import CHECKPOINTS, halt_level, ni_bounds, ni_level
@@ -326,7 +330,7 @@ def fault_limits(wave: Wave, *, replication: int, resamples: int) -> dict[str, i
     """What knowing the truth would allow, and what not peeking would."""
     cell = wave.cell
     mine = wave.is_canary
-    found = {}
+    found: dict[str, int | None] = {}
     if not cell.shocks and not cell.bursts and not cell.removal and cell.ratio > 1:
         found["oracle"] = peers.oracle_halt(
             wave.events[mine].sum(axis=0),
@@ -334,32 +338,58 @@ def fault_limits(wave: Wave, *, replication: int, resamples: int) -> dict[str, i
             ratio=cell.ratio,
             first_hour=int(cell.onset_hours),
         )
-    seed = int(generator(cell, replication, purpose="labels").integers(1, 2**31))
-    labels = judge.labels_for(wave.samples, policy_for(cell, resamples=resamples, seed=seed))
-    counts = _episodes(wave)
+    labels = _labels(wave, replication=replication, resamples=resamples)
+    counts = _at_looks(wave, _episodes(wave))
     known = np.sqrt(np.cumsum(wave.expected, axis=1) + 1)
-    sums = labels.sums(np.rint(UNITS * (np.sqrt(counts + 1) - known)).astype(np.int64))
-    state = CrossingState.initial(labels.paths)
-    found["ceiling"] = None
-    for look in looks_of(cell):
-        level = halt_level(ALPHA, look.elapsed, has_extension=False)
-        state = cross(state, np.ascontiguousarray(sums[:, look.number - 1]), level=level)
-        if state.is_crossed:
-            found["ceiling"] = look.number
-            break
+    found["ceiling"] = _first_crossing(wave, labels, np.sqrt(counts + 1) - known)
     found["fixed"] = cell.hours if p_value(labels.sums(counts[:, -1])) <= ALPHA else None
     return found
 
 
-def _episodes(wave: Wave) -> Ints:
-    """Episodes per unit at every look, as the product counts them."""
-    samples = wave.samples
-    as_of = np.arange(1, wave.cell.hours + 1).astype(np.float64) * HOUR
-    every = episodes(family_events(samples, patterns=("fault",)), gap_seconds=900.0)
-    counted = since_clock(every, samples)
-    return counts_at(
-        counted, unit=samples.machines.unit, units=samples.units.is_canary.size, as_of=as_of
-    )
+def prototype(wave: Wave, *, replication: int, resamples: int) -> Outcome:
+    """The score of the method's first version, in the same test: machine-days with an episode.
+
+    Less what the pooled level expects of the days in service. It knows no period before.
+    """
+    days = exposure_at(wave.samples, _hours(wave)).days
+    hit = _at_looks(wave, first_of_each(_episodes(wave), seconds=24 * HOUR)).astype(np.float64)
+    level = hit.sum(axis=0) / np.maximum(days.sum(axis=0), 1e-9)
+    labels = _labels(wave, replication=replication, resamples=resamples)
+    return Outcome(_first_crossing(wave, labels, hit - level * days))
+
+
+def _labels(wave: Wave, *, replication: int, resamples: int) -> Labels:
+    """The very re-assignments that the product's judge draws for this wave."""
+    seed = int(generator(wave.cell, replication, purpose="labels").integers(1, 2**31))
+    return judge.labels_for(wave.samples, policy_for(wave.cell, resamples=resamples, seed=seed))
+
+
+def _first_crossing(wave: Wave, labels: Labels, scores: Floats) -> int | None:
+    """First look at which the canaries' scores (units x looks) cross at the whole level."""
+    sums = labels.sums(np.rint(UNITS * scores).astype(np.int64))
+    state = CrossingState.initial(labels.paths)
+    for look in looks_of(wave.cell):
+        level = halt_level(ALPHA, look.elapsed, has_extension=False)
+        state = cross(state, np.ascontiguousarray(sums[:, look.number - 1]), level=level)
+        if state.is_crossed:
+            return look.number
+    return None
+
+
+def _hours(wave: Wave) -> Floats:
+    return np.arange(1, wave.cell.hours + 1).astype(np.float64) * HOUR
+
+
+def _episodes(wave: Wave) -> Events:
+    """Episodes since the clock's start, as the product counts them."""
+    every = episodes(family_events(wave.samples, patterns=("fault",)), gap_seconds=900.0)
+    return since_clock(every, wave.samples)
+
+
+def _at_looks(wave: Wave, events: Events) -> Ints:
+    """How many of the events each unit (rows) had by every look (columns)."""
+    units = wave.samples.units.is_canary.size
+    return counts_at(events, unit=wave.samples.machines.unit, units=units, as_of=_hours(wave))
 
 
 def has_peers(cell: Cell) -> bool:

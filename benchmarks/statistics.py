@@ -172,6 +172,25 @@ def power_check(name: str, got: Share, *, reference: float, reference_size: int)
     )
 
 
+def paired_check(name: str, *, only_ours: int, only_theirs: int) -> Check:
+    """On the same waves not fewer halts than another rule has, less two standard errors.
+
+    What both halt, or neither, says nothing of the difference (McNemar).
+
+    Examples
+    --------
+    >>> paired_check("power", only_ours=3, only_theirs=12).is_met
+    False
+    """
+    error = math.sqrt(only_ours + only_theirs)
+    return Check(
+        name,
+        only_ours - only_theirs >= -2 * error,
+        f"{only_ours} waves that only the product halted, {only_theirs} that only the prototype's "
+        f"rule did; least difference {-2 * error:.1f}",
+    )
+
+
 def least_check(name: str, got: Share, *, least: float) -> Check:
     """At least a stated share, less two standard errors at that share."""
     allowed = least - 2 * _se(least, got.size)

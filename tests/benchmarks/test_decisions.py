@@ -12,6 +12,7 @@ from benchmarks.decisions import (
     Bench,
     Form,
     Result,
+    beside_prototype,
     checks_of,
     disagreements,
     document,
@@ -76,6 +77,42 @@ def test_the_two_are_compared_wave_by_wave():
     ]
 
     assert disagreements(parts) == 1
+
+
+def test_power_is_compared_with_the_prototypes_rule_wave_by_wave():
+    parts = [
+        Part({SWIFT: [3, None, 5, None, 7]}, {SWIFT: [None] * 5}, {}, {}, 0.0),
+        Part({"prototype": [9, None, None, 4]}, {"prototype": [None] * 4}, {}, {}, 0.0),
+    ]
+
+    assert beside_prototype(parts) == (1, 1)
+    assert beside_prototype(parts[:1]) is None
+
+
+def test_fewer_halts_than_the_prototypes_rule_fail_the_benchmark():
+    entry = catalogue.Entry(SMALL, catalogue.Role.POWER, 0.05)
+
+    met, failed = (
+        checks_of([Result(entry, {SWIFT: tally_of()}, 1.0, paired=paired)])
+        for paired in ((6, 8), (2, 12))
+    )
+
+    assert all(check.is_met for check in met)
+    assert [c.name for c in failed if not c.is_met] == [
+        f"power beside the prototype's rule: {SMALL.name}"
+    ]
+
+
+def test_the_prototypes_rule_halts_a_wave_that_fails_five_times_as_often():
+    cell = Cell(size="8+32", rate=1.0, ratio=5.0)
+    wave = draw_wave(cell, 0)
+
+    found = judges.prototype(wave, replication=0, resamples=199)
+
+    assert found.halt is not None
+    assert judges.prototype(draw_wave(cell.with_(ratio=1.0), 0), replication=0, resamples=199) == (
+        judges.Outcome(None)
+    )
 
 
 def test_every_peer_judges_the_very_same_wave():
