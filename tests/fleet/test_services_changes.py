@@ -11,8 +11,8 @@ from fleet.errors import BatchConflict, ChangeRefused, MachineBusy, SelectorErro
 from fleet.lifecycle import State
 from fleet.models import Change, Machine, StateChange
 from tests.factories import NOW, make_machine, make_machines, make_user
+from tests.rollouts.pages import client_of as page_of
 from tests.rollouts.test_api import client_of
-from tests.rollouts.test_views import client_of as page_of
 
 pytestmark = pytest.mark.django_db
 

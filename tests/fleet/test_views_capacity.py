@@ -14,7 +14,7 @@ from fleet.models import Machine, PartSwap, Team
 from fleet.services.identity import observe_claims
 from tests.factories import NOW, make_machine, make_machines, make_user
 from tests.fleet.test_capacity import OUT, move
-from tests.rollouts.test_views import client_of
+from tests.rollouts.pages import client_of
 
 pytestmark = pytest.mark.django_db
 

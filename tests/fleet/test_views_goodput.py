@@ -23,7 +23,7 @@ from tests.factories import (
 from tests.fleet.test_goodput import BLOOM, BLOOM_PATHS
 from tests.fleet.test_services_impacts import told
 from tests.recordings import recording
-from tests.rollouts.test_views import client_of
+from tests.rollouts.pages import client_of
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)

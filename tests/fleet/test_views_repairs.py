@@ -11,7 +11,7 @@ from fleet.lifecycle import State
 from fleet.models import Evidence, Machine, Repair
 from tests.factories import make_user
 from tests.fleet.repairs_world import closed, make_broken, ordered, under_way
-from tests.rollouts.test_views import client_of
+from tests.rollouts.pages import client_of
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ from rollouts.aftermath import MOST_NAMED, aftermath
 from rollouts.lifecycle import FAILURES, AttemptStatus
 from rollouts.models import Assignment, Attempt, Rollout
 from tests.factories import NOW, make_firmware_record, make_user
-from tests.rollouts import rows, test_api, test_views
+from tests.rollouts import pages, rows, test_api
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import NEW, OLD, started
 
@@ -172,11 +172,11 @@ def test_page_api_and_command_list_the_same_groups():
     out = StringIO()
 
     told = test_api.client_of("viewer").get(f"/api/v1/rollouts/{rollout.pk}/aftermath").json()
-    client = test_views.client_of("viewer")
+    client = pages.client_of("viewer")
     page = client.get(reverse("rollouts:now-what", args=(rollout.pk,))).content.decode()
     call_command("explain", "rollout", rollout.name, stdout=out)
 
-    assert reverse("rollouts:now-what", args=(rollout.pk,)) in test_views.detail(client, rollout)
+    assert reverse("rollouts:now-what", args=(rollout.pk,)) in pages.detail(client, rollout)
     assert told["machines"] == 30
     for group in told["groups"]:
         assert group["next_action"] in page.replace("&#x27;", "'")

@@ -26,7 +26,7 @@ from tests.factories import (
     make_machines,
     make_user,
 )
-from tests.rollouts import rows, test_api, test_views
+from tests.rollouts import pages, rows, test_api
 
 HOUR = timedelta(hours=1)
 
@@ -91,8 +91,8 @@ def test_a_driver_that_reached_controls_only_contaminates_and_the_wave_says_so()
     said = [one.present for one in explain(wave) if "advisory" in one.what]
     assert said == [str(found)]
     assert not contamination.widens_by_itself(wave)
-    client = test_views.client_of("viewer")
-    assert str(found) in test_views.detail(client, rollout)
+    client = pages.client_of("viewer")
+    assert str(found) in pages.detail(client, rollout)
 
 
 @pytest.mark.django_db
@@ -313,7 +313,7 @@ def test_suspects_are_told_by_api_and_page_with_figures(monkeypatch: pytest.Monk
 
     told = test_api.client_of("viewer").get("/api/v1/suspects", query).json()
     wrong = test_api.client_of("viewer").get("/api/v1/suspects", {**query, "signature": "no"})
-    page = test_views.client_of("viewer").get(
+    page = pages.client_of("viewer").get(
         reverse("rollouts:changes"), {"signature": "xid.119", "since": "2026-03-02T12:00"}
     )
 
@@ -327,7 +327,7 @@ def test_suspects_are_told_by_api_and_page_with_figures(monkeypatch: pytest.Monk
     assert "nvidia-driver: 550 → 560" in content
     assert "100 %" in content
     assert "∞" in content
-    bad = test_views.client_of("viewer").get(reverse("rollouts:changes"), {"signature": "no"})
+    bad = pages.client_of("viewer").get(reverse("rollouts:changes"), {"signature": "no"})
     assert "no signature is called" in bad.content.decode()
 
 
@@ -357,7 +357,7 @@ def test_machines_that_left_moved_or_came_late_are_listed_by_their_last_known_na
     assert not rollout.assignments.filter(machine__in=(late, other)).exists()
     told = test_api.client_of("viewer").get(f"/api/v1/rollouts/{rollout.pk}/roster").json()
     assert told["retired"]["machines"][0]["machine"] == gone.name
-    page = test_views.detail(test_views.client_of("viewer"), rollout)
+    page = pages.detail(pages.client_of("viewer"), rollout)
     assert gone.name in page
     assert late.name in page
 
@@ -366,7 +366,7 @@ def test_machines_that_left_moved_or_came_late_are_listed_by_their_last_known_na
 def test_the_page_refuses_to_look_back_to_the_first_of_all_days():
     address = reverse("rollouts:changes")
 
-    page = test_views.client_of("viewer").get(
+    page = pages.client_of("viewer").get(
         address, {"since": "0001-01-01T00:00", "signature": "xid.*"}
     )
 

@@ -30,7 +30,7 @@ from rollouts.lifecycle import (
 from rollouts.models import Attempt, Reminder, Rollout
 from rollouts.services.orders import reminders
 from tests.factories import NOW, make_user
-from tests.rollouts import rows, test_api, test_views
+from tests.rollouts import pages, rows, test_api
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import started
 
@@ -198,7 +198,7 @@ def test_page_api_command_and_notification_say_the_same():
 
     [said] = client.get(f"/api/v1/rollouts/{rollout.pk}").json()["blocked_by"]
     waves = client.get(f"/api/v1/rollouts/{rollout.pk}/waves").json()["results"]
-    page = test_views.detail(test_views.client_of("viewer"), rollout)
+    page = pages.detail(pages.client_of("viewer"), rollout)
     call_command("explain", "rollout", rollout.name, stdout=out)
 
     assert said["needed"] == "advanced, skipped or rolled back"
@@ -268,7 +268,7 @@ def test_the_home_page_shows_what_waits_too_long_until_it_has_moved_on(
     rollout = rows.submitted()
     monkeypatch.setattr(tasks.clock, "now", lambda: NOW + timedelta(days=3))
     assert [tasks.remind(), tasks.remind()] == [1, 0]
-    client = test_views.client_of("viewer")
+    client = pages.client_of("viewer")
 
     before = client.get(reverse("rollouts:home")).content.decode()
     services.approve(rollout, actor=make_user(), now=NOW + timedelta(days=3))

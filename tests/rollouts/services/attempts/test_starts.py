@@ -22,8 +22,8 @@ from tests.factories import (
     make_user,
 )
 from tests.rollouts.fakes import Driver, FakeFleet
+from tests.rollouts.pages import client_of
 from tests.rollouts.plans import NEW, OLD, started
-from tests.rollouts.test_views import client_of
 
 pytestmark = pytest.mark.django_db
 

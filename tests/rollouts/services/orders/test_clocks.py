@@ -12,7 +12,7 @@ from rollouts.explain import explain
 from rollouts.models import Rollout
 from rollouts.services.orders import clocks
 from tests.factories import make_machine, make_user
-from tests.rollouts import rows, test_api, test_views
+from tests.rollouts import pages, rows, test_api
 from tests.rollouts.fakes import FakeFleet
 from tests.rollouts.plans import started
 
@@ -201,20 +201,20 @@ def test_an_open_window_is_not_shortened_and_waits_for_somebody_to_look(host: Fa
 
 
 def test_the_clock_is_acknowledged_over_the_api_and_on_the_page(host: FakeHost):
-    client = test_views.client_of("operator")
+    client = pages.client_of("operator")
     for number, give in enumerate(("api", "page")):
         rollout = rows.running(name=give, machines=12, mode="automatic")
         looked_at(rollout)
         host.is_set(HOUR if number == 0 else -HOUR)
         tasks.sweep()
-        assert "acknowledge" in test_views.offered(test_views.detail(client, rollout))
+        assert "acknowledge" in pages.offered(pages.detail(client, rollout))
 
         if give == "api":
             nothing = test_api.order(test_api.client_of("operator"), rollout, "acknowledge")
             assert nothing.status_code == 409
             test_api.order(test_api.client_of("operator"), rollout, "acknowledge", clock=True)
         else:
-            test_views.give(client, rollout, "acknowledge", clock="on")
+            pages.give(client, rollout, "acknowledge", clock="on")
 
         assert selectors.clock_holds(rollout) == []
         services.cancel(Rollout.objects.get(pk=rollout.pk), actor=make_user(), now=START)

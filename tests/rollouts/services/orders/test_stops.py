@@ -14,7 +14,7 @@ from rollouts.errors import OrderRefused, PlanRefused
 from rollouts.models import Order, Rollout
 from rollouts.services.plans import submission
 from tests.factories import NOW, make_bundle, make_image, make_user
-from tests.rollouts import rows, test_api, test_views
+from tests.rollouts import pages, rows, test_api
 from tests.rollouts.fakes import Driver, FakeFleet
 from tests.rollouts.plans import document, started
 
@@ -89,7 +89,7 @@ def test_everybody_may_halt_all_over_the_api_without_a_reason(
 
 def test_the_home_page_halts_all_by_one_click():
     found = three()
-    client = test_views.client_of("viewer")
+    client = pages.client_of("viewer")
     page = client.get(reverse("rollouts:home")).content.decode()
 
     answer = client.post(reverse("rollouts:halt-all"), {})
@@ -97,7 +97,7 @@ def test_the_home_page_halts_all_by_one_click():
     assert f'action="{reverse("rollouts:halt-all")}"' in page
     assert answer.status_code == 302
     assert statuses(*found[:2]) == ["halted", "halted"]
-    assert test_views.client_of().post(reverse("rollouts:halt-all"), {}).status_code == 403
+    assert pages.client_of().post(reverse("rollouts:halt-all"), {}).status_code == 403
 
 
 def test_the_command_halts_all():
@@ -117,7 +117,7 @@ def test_the_command_halts_all():
 )
 def test_the_admin_halts_those_selected_or_all(action: str, expected: list[str]):
     found = three()
-    client = test_views.client_of("viewer")
+    client = pages.client_of("viewer")
 
     client.post(
         reverse("admin:rollouts_rollout_changelist"),
@@ -229,12 +229,12 @@ def test_only_a_newer_rollout_of_the_same_component_supersedes():
 
 def test_the_page_offers_the_newer_rollouts_that_could_supersede():
     rollout = rows.running()
-    client = test_views.client_of("operator")
-    before = test_views.offered(test_views.detail(client, rollout))
+    client = pages.client_of("operator")
+    before = pages.offered(pages.detail(client, rollout))
     by = newer(rollout)
 
-    after = test_views.offered(test_views.detail(client, rollout))
-    test_views.give(client, rollout, "supersede", by=str(by.pk), reason="3.0")
+    after = pages.offered(pages.detail(client, rollout))
+    pages.give(client, rollout, "supersede", by=str(by.pk), reason="3.0")
 
     assert "supersede" in after - before
     assert statuses(rollout) == ["cancelled"]

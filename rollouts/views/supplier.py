@@ -3,18 +3,16 @@
 from typing import Any, cast
 
 from django import forms
-from django.contrib import admin
-from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock
 from fleet.models import Incident, Repair
+from fleet.views import needs, page
 from rollouts import services
 from rollouts.errors import PackageRefused
 from rollouts.models import SupplierPackage
@@ -40,12 +38,11 @@ class PackageForm(forms.Form):
 
 
 def _page(request: HttpRequest, *, status: int = 200, **context: Any) -> HttpResponse:
-    whole = {**admin.site.each_context(request), "title": _("Supplier's case"), **context}
-    return render(request, "rollouts/supplier.html", whole, status=status)
+    whole = {"title": _("Supplier's case"), **context}
+    return page(request, "rollouts/supplier.html", whole, status=status)
 
 
-@login_required
-@permission_required(ADD, raise_exception=True)
+@needs(ADD)
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """One case as it would leave, or the cases that there are."""
@@ -59,8 +56,7 @@ def index(request: HttpRequest) -> HttpResponse:
     return _page(request, package=package, form=PackageForm(package=package), made=_made(case))
 
 
-@login_required
-@permission_required(ADD, raise_exception=True)
+@needs(ADD)
 @require_POST
 def package(request: HttpRequest) -> HttpResponse:
     """Make the package and hand it out as a file; the record is kept."""

@@ -18,7 +18,7 @@ from tests.factories import (
     make_platform,
     make_user,
 )
-from tests.rollouts.test_views import client_of
+from tests.rollouts.pages import client_of
 
 pytestmark = pytest.mark.django_db
 

@@ -1,17 +1,15 @@
 """Pages about versions: drift, one machine's history, and whom an advisory concerns."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from django.contrib import admin
-from django.contrib.auth.decorators import login_required, permission_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -20,29 +18,26 @@ from fleet import selectors as fleet_selectors
 from fleet import services as fleet
 from fleet.firmware.drift import Standing
 from fleet.models import Machine
+from fleet.views import View, needs, page
 from rollouts import selectors
-from rollouts.questions import AsOfForm, DriftForm, DriftListForm, RunForm, WantedForm
-
-View = Callable[..., HttpResponse]
+from rollouts.views.firmware_forms import AsOfForm, DriftForm, DriftListForm, RunForm, WantedForm
 
 PAGE_SIZE = 100
 USUAL_SPAN = timedelta(days=30)
+SEE_HISTORY = "fleet.view_firmwarerecord"
 #: Who may say what machines are meant to run; the API asks for the same.
 SET_WANTED = "fleet.add_desiredbundle"
 
 
 def firmware_page(view: View) -> View:
     """Let in who is logged in and may see the version history."""
-    may_see = permission_required("fleet.view_firmwarerecord", raise_exception=True)
-    return login_required(may_see(require_safe(view)))
+    return needs(SEE_HISTORY)(require_safe(view))
 
 
 def _page(request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
-    whole = {**admin.site.each_context(request), **context}
     is_refused = "form" in context and context["form"].is_bound and context["form"].errors
-    return render(
-        request, f"rollouts/firmware/{name}.html", whole, status=400 if is_refused else 200
-    )
+    status = 400 if is_refused else 200
+    return page(request, f"rollouts/firmware/{name}.html", context, status=status)
 
 
 @firmware_page
@@ -109,8 +104,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     return _page(request, "runs", context)
 
 
-@login_required
-@permission_required("fleet.view_firmwarerecord", raise_exception=True)
+@needs(SEE_HISTORY)
 @require_http_methods(["GET", "HEAD", "POST"])
 def wanted(request: HttpRequest) -> HttpResponse:
     """What machines are meant to run; what another bundle would mean; and the word that sets it.

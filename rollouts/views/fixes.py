@@ -3,16 +3,14 @@
 from typing import Any, cast
 
 from django import forms
-from django.contrib import admin
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from fleet import clock
 from fleet.errors import SelectorError
 from fleet.models import Change, FaultSignature, FirmwareBundle, PartSwap, Platform
+from fleet.views import needs, page
 from rollouts import fixes
 from rollouts.analysis.fixes.answer import Answer, FixVerdict
 from rollouts.analysis.fixes.ratios import Comparison
@@ -103,8 +101,7 @@ class FixForm(forms.Form):
         return Question(signatures=tuple(part for part in patterns if part), **asked)
 
 
-@login_required
-@permission_required("fleet.view_incident", raise_exception=True)
+@needs("fleet.view_incident")
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """Ask whether a fix worked; every answer has an address of its own."""
@@ -117,14 +114,13 @@ def index(request: HttpRequest) -> HttpResponse:
         except (FixRefused, UnknownSignature, SelectorError) as error:
             form.add_error(None, str(error))
     context = {
-        **admin.site.each_context(request),
         "title": _("Did the fix work?"),
         "form": form,
         "found": found,
         **(_shown(found) if found else {}),
     }
     status = 400 if form.is_bound and form.errors else 200
-    return render(request, "rollouts/fixes.html", context, status=status)
+    return page(request, "rollouts/fixes.html", context, status=status)
 
 
 def _shown(found: fixes.Answered) -> dict[str, Any]:

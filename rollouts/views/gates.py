@@ -3,18 +3,19 @@
 from typing import cast
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
 
 from fleet import clock
+from fleet.views import page
 from rollouts import roles, services
 from rollouts.models import Rollout, Wave
+from rollouts.views import get_rollout, operators_page
 from rollouts.wave_gates import owners_of, wave_gates
 
 
@@ -25,19 +26,17 @@ class WaveReviewForm(forms.Form):
     reason = forms.CharField(label=_("Reason"), max_length=500)
 
 
-@login_required
-@permission_required("rollouts.view_rollout", raise_exception=True)
+@operators_page
 @require_http_methods(["GET", "HEAD", "POST"])
 def gates(request: HttpRequest, pk: int) -> HttpResponse:
     """The gates per wave, and the one review that accepts those of a wave."""
-    rollout = get_object_or_404(Rollout, pk=pk)
+    rollout = get_rollout(pk)
     user = cast(User, request.user)
     form = WaveReviewForm(request.POST) if request.method == "POST" else None
     if form is not None and form.is_valid():
         return _review(request, rollout, form)
     may_review = user.has_perm(roles.OPERATE) or user.has_perm(roles.APPROVE)
     context = {
-        **admin.site.each_context(request),
         "title": _("Firmware gates of {rollout}").format(rollout=rollout),
         "rollout": rollout,
         "found": wave_gates(rollout),
@@ -45,7 +44,7 @@ def gates(request: HttpRequest, pk: int) -> HttpResponse:
         "may_review": may_review and user.pk in owners_of(rollout),
     }
     status = 400 if form is not None else 200
-    return render(request, "rollouts/gates.html", context, status=status)
+    return page(request, "rollouts/gates.html", context, status=status)
 
 
 def _review(request: HttpRequest, rollout: Rollout, form: WaveReviewForm) -> HttpResponse:
