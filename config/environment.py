@@ -69,5 +69,10 @@ def dotted(name: str, *, default: str) -> str:
     raise refused(name, seen=value, accepted="a dotted path such as package.module.Class")
 
 
+def dotted_or_none(name: str, *, default: str) -> str:
+    """The same, or nothing where the word is `none`: an empty value counts as absent."""
+    return "" if text(name, default=default).lower() == "none" else dotted(name, default=default)
+
+
 def refused(name: str, *, seen: str, accepted: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{name}={seen!r} is not understood; accepted: {accepted}")

@@ -334,7 +334,10 @@ INSTALLER = environment.dotted("INSTALLER", default="simulation.adapters.Virtual
 SCHEDULER = environment.dotted("SCHEDULER", default="simulation.adapters.VirtualScheduler")
 COLLECTOR = environment.dotted("COLLECTOR", default="simulation.adapters.VirtualCollector")
 # Measures single machines in idle gaps, where a plan asks for it; empty: there is none.
-PROBER = environment.text("PROBER", default="simulation.prober.VirtualProber")
+PROBER = environment.dotted_or_none(
+    "PROBER",
+    default="simulation.prober.VirtualProber" if INSTALLER.startswith("simulation.") else "none",
+)
 # What the fleet may ask of open rollouts, which it does not import.
 OPEN_ARMS = "rollouts.arms.OpenArms"
 

@@ -41,6 +41,25 @@ def test_a_service_sets_only_variables_that_the_settings_know(service: str):
 
 
 @pytest.mark.parametrize("service", OURS)
+def test_what_env_file_says_reaches_a_service(service: str):
+    told = SERVICES[service]["environment"]
+    # The image's own folder, and what only the other shape or a developer asks for.
+    elsewhere = {"DATA_DIR", "DATABASE_POOL_SIZE", "CONN_MAX_AGE", "CELERY_BROKER_URL", "DEBUG"}
+
+    assert set(told) == known_variables() - elsewhere
+    fixed = {name for name, value in told.items() if f"${{{name}" not in str(value)}
+    assert fixed == {"DATABASE_URL", "DATABASE_POOL", "REDIS_URL"}
+
+
+def test_the_web_s_health_check_asks_a_host_that_is_always_allowed():
+    check = " ".join(SERVICES["web"]["healthcheck"]["test"])
+    asked = re.search(r"http://([^:/]+)", check).group(1)
+
+    always = re.sub(r"\$\{[^}]*\}", "", SERVICES["web"]["environment"]["ALLOWED_HOSTS"])
+    assert asked in always.split(",")
+
+
+@pytest.mark.parametrize("service", OURS)
 def test_a_service_s_command_exists(service: str):
     command = command_of(service)
 

@@ -65,6 +65,23 @@ def test_a_class_needs_a_dotted_path(setting, value: str):
         environment.dotted("SOME_SETTING", default="a.B")
 
 
+@pytest.mark.parametrize("value", ["none", "None"])
+def test_a_class_that_may_be_missing_is_left_out_by_a_word(setting, value: str):
+    setting(value)
+
+    assert environment.dotted_or_none("SOME_SETTING", default="a.B") == ""
+
+
+def test_a_class_that_may_be_missing_has_its_default_and_needs_a_dotted_path(setting):
+    setting("")
+    assert environment.dotted_or_none("SOME_SETTING", default="a.B") == "a.B"
+    assert environment.dotted_or_none("SOME_SETTING", default="none") == ""
+
+    setting("Prober")
+    with pytest.raises(ImproperlyConfigured, match="dotted path"):
+        environment.dotted_or_none("SOME_SETTING", default="a.B")
+
+
 def test_a_list_drops_blanks_and_empty_members(setting):
     setting(" a, ,b,")
 

@@ -22,6 +22,7 @@ SHOWN = [
     "DEBUG",
     "INSTALLER",
     "IS_EMBEDDED",
+    "PROBER",
     "SECRET_KEY",
     "SIMULATION_ENABLED",
 ]
@@ -121,6 +122,24 @@ def test_a_damaged_secret_stops_the_start(tmp_path: Path):
     assert "holds 5 characters" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("told", "prober"),
+    [
+        ({}, "simulation.prober.VirtualProber"),
+        ({"PROBER": "none"}, ""),
+        ({"INSTALLER": "site.redfish.Installer"}, ""),
+        (
+            {"INSTALLER": "site.redfish.Installer", "PROBER": "site.probes.Prober"},
+            "site.probes.Prober",
+        ),
+    ],
+)
+def test_real_machines_are_not_probed_by_the_virtual_prober(
+    tmp_path: Path, told: dict[str, str], prober: str
+):
+    assert loaded(tmp_path, **told)["PROBER"] == prober
+
+
 def test_the_full_size_shape_demands_a_secret(tmp_path: Path):
     done = load(tmp_path, DATABASE_URL=POSTGRES)
 
@@ -153,7 +172,7 @@ def test_a_value_that_is_not_understood_stops_the_start(
 
 def test_every_variable_that_the_settings_read_is_explained():
     read = re.findall(
-        r'environment\.(?:text|flag|whole|choice|items|url|dotted)\(\s*"([A-Z_]+)"',
+        r'environment\.(?:text|flag|whole|choice|items|url|dotted|dotted_or_none)\(\s*"([A-Z_]+)"',
         (ROOT / "config" / "settings.py").read_text(),
     )
     explained = re.findall(r"^# ([A-Z_]+)=", (ROOT / ".env.example").read_text(), flags=re.M)
