@@ -102,7 +102,10 @@ def _record_batch(after: int | None, *, is_settled: bool, now: datetime) -> _Ste
     ImpactCursor.objects.get_or_create(pk=1)
     cursor = ImpactCursor.objects.select_for_update().get(pk=1)
     begin = cursor.done_to if after is None else max(after, cursor.done_to)
-    ended = Recovery.objects.filter(pk__gt=begin, recovered_at__isnull=False, is_ahead=False)
+    # What came in since `now` was read is the next run's: to this one it is still to come.
+    ended = Recovery.objects.filter(
+        pk__gt=begin, recovered_at__isnull=False, is_ahead=False, received_at__lte=now
+    )
     rows = list(ended.exclude(path="").select_related("machine").order_by("pk")[:BATCH])
     if not rows:
         return _Step(0, 0, begin, is_settled)

@@ -269,6 +269,20 @@ def test_an_interruption_that_has_no_end_waits_for_it():
     assert (before, after) == (0, 1)
 
 
+def test_what_came_in_since_the_time_was_read_is_left_for_the_next_run(
+    caplog: pytest.LogCaptureFixture,
+):
+    (machine,) = make_machines(1)
+    fail(machine)
+    interrupt(machine, job="j", now=NOW + HOUR)
+
+    early = services.record_interruptions(now=NOW + 5 * MINUTE)
+    later = services.record_interruptions(now=NOW + HOUR)
+
+    assert (early, later) == (0, 1)
+    assert caplog.text == ""
+
+
 def test_of_a_job_that_runs_nowhere_any_more_the_size_is_not_known():
     machine = make_machine()
     fail(machine)
