@@ -51,8 +51,7 @@ class ServiceDay(models.Model):
     pool = models.CharField(max_length=100, blank=True)
     job_kind = models.CharField(max_length=24, blank=True, help_text="empty: not told")
     machines = models.PositiveIntegerField(help_text="that reported")
-    covered_hours = models.FloatField(help_text="machine-hours that reports cover")
-    service_hours = models.FloatField(help_text="machine-hours in service of these")
+    service_hours = models.FloatField(help_text="machine-hours in service that were reported")
 
     class Meta:
         ordering = ("day", "first_machine")

@@ -102,15 +102,14 @@ def _keep_service(day: date, first: int, *, digest: digests.Digest) -> None:
     kinds = [goodput.job_kind(name) for name in digest.workloads]
     reports = digest.reports
     found: dict[tuple[int, str, str], _Service] = defaultdict(_Service)
-    for machine, workload, covered, service in zip(
+    for machine, workload, service_seconds in zip(
         reports.machine.tolist(),
         reports.workload.tolist(),
-        reports.covered_seconds.tolist(),
         reports.service_seconds.tolist(),
         strict=True,
     ):
         if machine in places:
-            found[*places[machine], kinds[workload]].add(machine, covered, service)
+            found[*places[machine], kinds[workload]].add(machine, service_seconds)
     ServiceDay.objects.filter(day=day, first_machine=first).delete()
     ServiceDay.objects.bulk_create(
         ServiceDay(
@@ -120,7 +119,6 @@ def _keep_service(day: date, first: int, *, digest: digests.Digest) -> None:
             pool=pool,
             job_kind=kind,
             machines=len(told.machines),
-            covered_hours=told.covered_seconds / 3600,
             service_hours=told.service_seconds / 3600,
         )
         for (platform, pool, kind), told in sorted(found.items())
@@ -132,13 +130,11 @@ class _Service:
     """Machine-time of one place and kind of job."""
 
     machines: set[int] = field(default_factory=set)
-    covered_seconds: float = 0.0
     service_seconds: float = 0.0
 
-    def add(self, machine: int, covered: float, service: float) -> None:
+    def add(self, machine: int, service_seconds: float) -> None:
         self.machines.add(machine)
-        self.covered_seconds += covered
-        self.service_seconds += service
+        self.service_seconds += service_seconds
 
 
 def _forget(*, now: datetime) -> None:

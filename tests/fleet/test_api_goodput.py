@@ -62,7 +62,6 @@ def serve(hours: float, *, kind: str = "pre_training", day: Any = NOW, **fields:
         platform=fields.pop("platform", None) or make_platform(),
         job_kind=kind,
         machines=1,
-        covered_hours=hours,
         service_hours=hours,
         first_machine=fields.pop("first_machine", 0),
         **fields,

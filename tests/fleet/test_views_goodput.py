@@ -49,7 +49,6 @@ def serve(hours: float, *, kind: str = "pre_training") -> None:
         platform=make_platform(),
         job_kind=kind,
         machines=1,
-        covered_hours=hours,
         service_hours=hours,
     )
 
