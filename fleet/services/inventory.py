@@ -1,12 +1,13 @@
 """Register platforms and machines."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Model
 from django.utils import timezone
 
 from fleet import identity, lifecycle, ownership, parts
@@ -26,20 +27,20 @@ TEXT_COLUMNS = (
     "bmc_address",
     "credential",
 )
-TEXT_LIMITS = {
-    field.name: field.max_length or 0
-    for field in Machine._meta.concrete_fields
-    if field.name in TEXT_COLUMNS
-}
+
+
+def _limits(model: type[Model], names: Collection[str]) -> dict[str, int]:
+    """Return how long the texts of some columns may be."""
+    fields = [field for field in model._meta.concrete_fields if field.name in names]
+    return {field.name: field.max_length or 0 for field in fields}
+
+
+TEXT_LIMITS = _limits(Machine, TEXT_COLUMNS)
 COLUMNS = frozenset({"name", "platform", "labels", "components", *TEXT_COLUMNS})
 #: What a row says of a component, with how long it may be.
 COMPONENT_COLUMNS: Mapping[str, int] = {
-    name: model._meta.get_field(name).max_length or 0
-    for model, names in (
-        (Component, ("kind", "slot", "model", "serial")),
-        (FirmwareRecord, ("version",)),
-    )
-    for name in names
+    **_limits(Component, ("kind", "slot", "model", "serial")),
+    **_limits(FirmwareRecord, ("version",)),
 }
 LOOK_UP = 500
 
