@@ -9,8 +9,9 @@ from rest_framework.test import APIClient
 
 from fleet import services
 from fleet.clock import set_mode
-from fleet.models import JobImpact, ServiceDay
-from tests.factories import NOW, make_fault_report, make_machine, make_platform, make_user
+from fleet.models import JobImpact
+from tests.factories import NOW, make_fault_report, make_machine, make_user
+from tests.fleet.goodput_world import serve
 
 pytestmark = pytest.mark.django_db
 CHECKPOINT = "job_restarted_from_checkpoint"
@@ -53,19 +54,6 @@ def goodput(status: int = 200, **query: Any) -> Any:
     response = client().get("/api/v1/goodput", query)
     assert response.status_code == status, response.json()
     return response.json()
-
-
-def serve(hours: float, *, kind: str = "pre_training", day: Any = NOW, **fields: Any) -> None:
-    """Let machines of 8 accelerators have reported so many hours of service."""
-    ServiceDay.objects.create(
-        day=day.date(),
-        platform=fields.pop("platform", None) or make_platform(),
-        job_kind=kind,
-        machines=1,
-        service_hours=hours,
-        first_machine=fields.pop("first_machine", 0),
-        **fields,
-    )
 
 
 # --- impacts -------------------------------------------------------------------------------------
