@@ -264,6 +264,18 @@ def test_the_drain_calendar_waits_for_jobs_to_end_and_says_whose_they_are():
     assert (pool["pool"], pool["machines"], pool["machine_hours"]) == ("train", 40, 60.0)
 
 
+def test_machines_whose_turn_nobody_can_tell_cost_their_hours_all_the_same():
+    fleet_of(30, racks=30)
+    fleet_of(10, first=30, job="train-8")
+    Job.objects.create(name="train-8", owner="vision", seen_at=NOW)
+
+    summary = services.preview(four_waves(), now=NOW).summary
+
+    assert summary["calendar"]["unknown_start"] == 10
+    assert summary["calendar"]["machine_hours"] == 60.0  # at most, so of all 40
+    assert [pool["machine_hours"] for pool in summary["capacity"]] == [60.0]
+
+
 @pytest.mark.parametrize(("kind", "blocks"), [("bmc", True), ("nic", False)])
 def test_another_rollout_is_in_the_way_only_where_it_writes_the_same_parts(kind: str, blocks: bool):
     make_machines(40, versions={"bmc": OLD, "nic": OLD})

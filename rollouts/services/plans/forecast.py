@@ -384,6 +384,8 @@ def _unknown(guardrail: Guardrail, past: Past, policy: JudgePolicy) -> str:
 
 def _summary(policy: JudgePolicy, word: Mapping[str, Any], *, allows_smoke: bool) -> str:
     """Tell in one sentence when the wave is expected to widen, if nothing has changed."""
+    if not word["canaries"]:
+        return "nobody is left for this wave: it is skipped"
     shown = word["guardrails"]
     required = [
         g.name

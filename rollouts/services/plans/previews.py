@@ -362,6 +362,7 @@ class _Calendar:
         return sorted(rows, key=lambda row: (-row["machine_hours"], row["pool"]))[:MOST_ROWS]
 
     def _pool(self, pool: str, starts: Sequence[float], now: datetime) -> dict[str, Any]:
+        """When machines of a pool are out, as far as that is known, and for how long in all."""
         loss = capacity_loss(starts, hours_each=self.hours_each, horizon=self.horizon())
         size, unavailable = self.pools[pool]
         return {
@@ -371,7 +372,7 @@ class _Calendar:
             "most_out": loss.peak,
             "most_out_at": _iso(now, loss.peak_at),
             "share": round((loss.peak + unavailable) / size, 4) if size else None,
-            "machine_hours": round(loss.machine_hours, 2),
+            "machine_hours": round(len(starts) * self.hours_each, 2),
             "step_hours": round(loss.step_hours, 3),
             "series": list(loss.series),
         }
@@ -381,7 +382,7 @@ class _Calendar:
         known = sum(map(math.isfinite, self.starts))
         return {
             "hours_each": self.hours_each,
-            "machine_hours": round(known * self.hours_each, 2),
+            "machine_hours": round(len(self.starts) * self.hours_each, 2),
             "unknown_start": len(self.starts) - known,
             "owners": self._owners(),
             "waves": [

@@ -146,6 +146,16 @@ def test_a_wave_whose_guardrails_can_all_be_shown_says_when_it_widens() -> None:
     assert found["summary"] == "expected to widen after about 24 h if nothing has changed"
 
 
+def test_a_wave_for_which_nobody_is_left_is_said_to_be_skipped() -> None:
+    fleet_with_a_past(machines=40)
+    waves = [{"count": 40, "window_hours": 48}, {"count": 10, "window_hours": 48}]
+
+    first, second = selectors.forecast_of(submitted(THROUGHPUT, waves=waves))
+
+    assert (first["canaries"] > 0, second["canaries"]) == (True, 0)
+    assert second["summary"] == "nobody is left for this wave: it is skipped"
+
+
 def test_without_a_past_nothing_is_claimed() -> None:
     make_machines(40, versions={"bmc": OLD})
 
