@@ -59,7 +59,8 @@ class DomainProblems:
             return None
         reasons = getattr(error, "reasons", [])
         context = {
-            "detail": "" if reasons else str(error),
+            # Most errors with reasons are these and nothing else, and need not be told twice.
+            "detail": "" if str(error) == "; ".join(reasons) else str(error),
             "reasons": reasons,
             "back": came_from(request),
         }

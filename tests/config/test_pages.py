@@ -3,7 +3,10 @@
 import pytest
 from django.contrib.auth.models import User
 from django.db.utils import OperationalError
-from django.test import Client
+from django.test import Client, RequestFactory
+
+from config.middleware import DomainProblems
+from rollouts.errors import OrderRefused, PlanChanged
 
 
 def test_a_process_that_answers_is_alive_without_its_database(client: Client):
@@ -61,3 +64,21 @@ def test_a_login_that_no_page_asked_for_leads_to_the_home_page(client: Client):
 
     assert answer.status_code == 302
     assert answer.headers["Location"] == "/"
+
+
+def said_on_the_page(error: Exception) -> str:
+    pages = DomainProblems(lambda _: None)
+    return pages.process_exception(RequestFactory().post("/"), error).content.decode()
+
+
+def test_a_page_says_what_happened_beside_its_reasons():
+    text = said_on_the_page(PlanChanged("fleet changed: 1 added, 0 left", ["added: n9"]))
+
+    assert "fleet changed: 1 added, 0 left" in text
+    assert "added: n9" in text
+
+
+def test_reasons_that_say_it_all_are_not_told_twice():
+    text = said_on_the_page(OrderRefused(["wave 1 is over", "wave 2 is not open"]))
+
+    assert text.count("wave 1 is over") == 1

@@ -14,7 +14,7 @@ from fleet.models import FirmwareBundle
 from rollouts import planning, policies
 from rollouts.errors import PlanChanged, PlanRefused
 from rollouts.lifecycle import Status, Trigger, next_status
-from rollouts.models import Assignment, Order, Policy, Rollout, Wave
+from rollouts.models import Assignment, Order, Policy, Preview, Rollout, Wave
 from rollouts.services.plans.design import Design, design
 from rollouts.services.plans.previews import difference, keep, outlook, uncollected
 from rollouts.services.records import lock, move, record_order
@@ -194,14 +194,19 @@ def _check_promise(rollout: Rollout, made: Design, *, digest: str | None) -> Non
     if digest is None:
         last = rollout.previews.first()
         if last is not None and last.digest != made.digest:
-            raise PlanChanged(*difference(last, made))
+            raise _changed_since(last, made)
         return
     if digest == made.digest:
         return
     seen = rollout.previews.filter(digest=digest).first()
     if seen is None:
         raise PlanChanged(f"no preview of {rollout} has the digest {digest!r}; look at a new one")
-    raise PlanChanged(*difference(seen, made))
+    raise _changed_since(seen, made)
+
+
+def _changed_since(seen: Preview, made: Design) -> PlanChanged:
+    sentence, reasons = difference(seen, made)
+    return PlanChanged(f"{sentence}; look at a new preview", reasons)
 
 
 def _store(rollout: Rollout, made: Design, *, words: Sequence[Mapping[str, Any]]) -> None:
