@@ -292,7 +292,8 @@ def first_episode_log_e(
     sizes : mapping of stratum to (canaries, controls)
         At risk at the start.
     grid : sequence of float
-        Rate ratios that are mixed with equal weight.
+        Rate ratios that are mixed with equal weight, all above `theta0`; all below it the evidence
+        is against "at least theta0 times as often".
     theta0 : float
         The tolerated rate ratio.
 

@@ -107,7 +107,8 @@ def watch(
         Each unit's first episode since the surveillance began; inf if it had none.
     tolerance : float
     grid : tuple of float
-        Rate ratios that are mixed with equal weight.
+        Rate ratios over the tolerated one, each above 1, that are mixed with equal weight. One that
+        is tolerated would turn canaries that fail less into evidence that they fail more.
 
     Returns
     -------
@@ -141,7 +142,9 @@ def watch(
         )
     if np.isnan(first_seconds).any():
         raise InvalidSample("a first episode has a time, or infinity for none: got NaN")
-    ratios = _Ratios(grid, tolerance)
+    if min(grid) <= 1:
+        raise InvalidSample(f"ratios that are mixed lie above the tolerated one: got {grid}")
+    ratios = _Ratios(tuple(ratio * tolerance for ratio in grid), tolerance)
     sides = _Sides.of(watched)
     path, canaries = [], 0
     order = np.argsort(first_seconds, kind="stable")  # ties by name, never by arm

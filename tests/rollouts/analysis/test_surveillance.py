@@ -105,6 +105,35 @@ def test_a_tolerated_ratio_is_no_evidence_against_itself():
     assert watch(watched, first, tolerance=3.0).highest < watch(watched, first).highest
 
 
+def test_canaries_that_fail_as_often_as_others_are_no_evidence_of_more_than_twice():
+    # One canary to four controls, and every fifth to fail is one, 800 times over.
+    watched = watched_of([1] * 200 + [9] * 800, starts={1: -9.0}, joins={1: 0.0})
+    turn = np.arange(1000, dtype=np.float64)
+    first = np.concatenate([turn[turn % 5 == 2], turn[turn % 5 != 2]])
+    first[first >= 800] = NEVER
+
+    assert watch(watched, first, tolerance=2.0).highest.log < 1
+
+
+@pytest.mark.parametrize("tolerance", [1.2, 1.5, 2.0, 3.0])
+def test_evidence_against_a_tolerated_ratio_has_mean_one_at_most_where_nothing_changed(tolerance):
+    watched = watched_of([1, 1, 9, 9, 9, 9], starts={1: -9.0}, joins={1: 0.0})
+
+    mean = math.fsum(
+        math.exp(watch(watched, np.array(order, np.float64) + 1, tolerance=tolerance).latest.log)
+        for order in permutations(range(6))
+    ) / math.factorial(6)
+
+    assert mean <= 1
+
+
+def test_ratios_that_are_tolerated_are_not_mixed():
+    watched = watched_of([1, 9], starts={1: -9.0}, joins={1: 0.0})
+
+    with pytest.raises(InvalidSample, match="above the tolerated one"):
+        watch(watched, np.array([1.0, NEVER]), grid=(0.5, 2.0))
+
+
 def test_strata_are_compared_within_themselves():
     # All of stratum 1 is treated: its episodes say nothing.
     watched = Watched(
