@@ -162,7 +162,7 @@ def _what_helps(incident: Incident) -> tuple[RepairKind, str]:
 
 def _start(machine: Machine, now: datetime) -> None:
     if repair := _repair(machine):
-        fleet_services.start_repair(repair, by=fleet_services.by_person(technician()), now=now)
+        fleet_services.start_repair(repair, **_by_technician(), now=now)
 
 
 def _end(machine: Machine, now: datetime) -> None:
@@ -171,15 +171,20 @@ def _end(machine: Machine, now: datetime) -> None:
     if repair is None:
         return
     bring_up(last_order(machine.pk), now=now)
-    by, rng = fleet_services.by_person(technician()), _rng(machine, repair.pk)
+    by, rng = _by_technician(), _rng(machine, repair.pk)
     is_swap = repair.kind == RepairKind.HOST_PART_SWAP
     if is_swap and not repair.supplier_case and rng.random() < SUPPLIER_SHARE:
         case = f"RMA-{repair.pk:04d}"
-        fleet_services.send_to_supplier(repair, supplier_case=case, by=by, now=now)
+        fleet_services.send_to_supplier(repair, supplier_case=case, **by, now=now)
         return
     swaps = [_swap(machine, repair)] if is_swap else []
     note = f"{repair.get_kind_display()}; the machine boots and lists all its accelerators"
-    fleet_services.close_repair(repair, by=by, now=now, swaps=swaps, note=note)
+    fleet_services.close_repair(repair, **by, now=now, swaps=swaps, note=note)
+
+
+def _by_technician() -> dict[str, Any]:
+    worker = technician()
+    return {"actor": worker.get_username(), "user": worker}
 
 
 def _swap(machine: Machine, repair: Repair) -> Swap:

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
+from fleet import clock
 from fleet.clock import FIRST_YEAR, LAST_YEAR, validate_year
 
 MOST_NAMES = 1000  # machines on one page
@@ -150,6 +151,12 @@ def person(request: Request) -> User:
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
+
+
+def by_whom(request: Request) -> dict[str, Any]:
+    """Who acts and when, as services take it."""
+    user = person(request)
+    return {"actor": user.get_username(), "user": user, "now": clock.now()}
 
 
 class StrictViewSet(GenericViewSet):

@@ -20,6 +20,7 @@ from fleet.api.base import (
     StrictSerializer,
     StrictViewSet,
     body_of,
+    by_whom,
     needs,
     person,
 )
@@ -287,7 +288,7 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
     def retry(self, request: Request, pk: str) -> Response:
         """Run the checks of a failed gate once more, in a gate of its own."""
         body_of(request, NoBodySerializer)
-        gate = services.retry_gate(self.get_object(), **_who(request))
+        gate = services.retry_gate(self.get_object(), **by_whom(request))
         return self._answer(gate, status=HTTP_201_CREATED)
 
     @extend_schema(request=NoBodySerializer, responses=OneGateSerializer)
@@ -296,7 +297,7 @@ class GateViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictViewSe
         """Reserve a known-good machine for the checks over several machines."""
         body_of(request, NoBodySerializer)
         gate = self.get_object()
-        services.reserve_partner(gate, **_who(request))
+        services.reserve_partner(gate, **by_whom(request))
         return self._answer(gate)
 
     def _answer(self, gate: Gate, *, status: int = 200) -> Response:
@@ -344,7 +345,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     def claim(self, request: Request, pk: str) -> Response:
         """Take a check for 15 minutes; its token reports the result, or takes it for longer."""
         said = body_of(request, ClaimSerializer)
-        who = _who(request)
+        who = by_whom(request)
         who["actor"] = said.pop("actor") or who["actor"]
         claimed = services.claim_check(self.get_object(), **said, **who)
         return Response(ClaimedCheckSerializer(claimed).data)
@@ -374,7 +375,7 @@ class GateCheckViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictV
     def report(self, request: Request, pk: str) -> Response:
         """Report what the check came to."""
         said = body_of(request, ResultSerializer)
-        check, who = self.get_object(), _who(request)
+        check, who = self.get_object(), by_whom(request)
         who["actor"] = said.pop("actor") or who["actor"]
         files = [services.store_file(one.chunks(), name=one.name) for one in said.pop("files")]
         token, key = said.pop("token"), said.pop("key")
@@ -412,8 +413,3 @@ class GatePlanViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVi
             author=person(request),
         )
         return Response(GatePlanSerializer(plan).data, status=HTTP_201_CREATED)
-
-
-def _who(request: Request) -> dict[str, Any]:
-    user = person(request)
-    return {"actor": user.get_username(), "user": user, "now": clock.now()}

@@ -19,8 +19,8 @@ from fleet.api.base import (
     StrictSerializer,
     StrictViewSet,
     body_of,
+    by_whom,
     needs,
-    person,
 )
 from fleet.api.filters import TimeFilter
 from fleet.api.repairs import (
@@ -499,8 +499,7 @@ class IncidentViewSet(mixins.ListModelMixin, StrictViewSet):
         return self._say(request, services.note_incident, body_of(request, IncidentNoteSerializer))
 
     def _say(self, request: Request, act: Callable[..., object], said: dict[str, Any]) -> Response:
-        incident, user = self.get_object(), person(request)
-        act(incident, **said, actor=user.get_username(), user=user, now=clock.now())
+        act(self.get_object(), **said, **by_whom(request))
         return _answer(self.get_object())
 
 

@@ -21,6 +21,7 @@ from fleet.api.base import (
     StrictViewSet,
     ZonedDateTimeField,
     body_of,
+    by_whom,
     needs,
     person,
 )
@@ -266,10 +267,7 @@ class LifecycleActions(StrictViewSet):
     def take_out(self, request: Request, name: str) -> Response:
         """Take the machine out of work, after its job or at once."""
         machine, body = self.get_object(), body_of(request, TakeOutOrderSerializer)
-        user = person(request)
-        order = services.take_out(
-            machine, actor=user.get_username(), user=user, now=clock.now(), **body
-        )
+        order = services.take_out(machine, **by_whom(request), **body)
         hint(tasks.tell_scheduler)
         return _made(TakeOutSerializer(order))
 

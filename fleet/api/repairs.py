@@ -17,15 +17,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED
 
-from fleet import clock, services, tasks
+from fleet import services, tasks
 from fleet.api.base import (
     ChoiceField,
     StrictModelSerializer,
     StrictSerializer,
     StrictViewSet,
     body_of,
+    by_whom,
     needs,
-    person,
 )
 from fleet.downloads import attachment
 from fleet.hints import hint
@@ -246,10 +246,8 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
     def create(self, request: Request) -> Response:
         """Order work on a machine; it waits for it from then on."""
         said = body_of(request, NewRepairSerializer)
-        machine, user = said.pop("machine"), person(request)
-        repair = services.order_repair(
-            machine, **said, actor=user.get_username(), user=user, now=clock.now()
-        )
+        machine = said.pop("machine")
+        repair = services.order_repair(machine, **said, **by_whom(request))
         return _answer(repair, status=HTTP_201_CREATED)
 
     @extend_schema(request=RepairNoteSerializer, responses=OneRepairSerializer)
@@ -257,7 +255,7 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
     def start(self, request: Request, pk: str) -> Response:
         """Begin the work, or go on with it after the machine is back from its supplier."""
         said = body_of(request, RepairNoteSerializer)
-        return _answer(services.start_repair(self.get_object(), **said, **_who(request)))
+        return _answer(services.start_repair(self.get_object(), **said, **by_whom(request)))
 
     @extend_schema(request=ToSupplierSerializer, responses=OneRepairSerializer)
     @action(
@@ -269,21 +267,21 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
     def send_away(self, request: Request, pk: str) -> Response:
         """Let the supplier have the machine or its part."""
         said = body_of(request, ToSupplierSerializer)
-        return _answer(services.send_to_supplier(self.get_object(), **said, **_who(request)))
+        return _answer(services.send_to_supplier(self.get_object(), **said, **by_whom(request)))
 
     @extend_schema(request=ClosingSerializer, responses=OneRepairSerializer)
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(WORK)])
     def close(self, request: Request, pk: str) -> Response:
         """End the work, with the serials of every swapped part; the machine's gate opens."""
         said = body_of(request, ClosingSerializer)
-        return _answer(services.close_repair(self.get_object(), **said, **_who(request)))
+        return _answer(services.close_repair(self.get_object(), **said, **by_whom(request)))
 
     @extend_schema(request=CancellationSerializer, responses=OneRepairSerializer)
     @action(detail=True, methods=["post"], permission_classes=[IsAuthenticated, needs(WORK)])
     def cancel(self, request: Request, pk: str) -> Response:
         """Give the repair up; its machine is to be diagnosed again."""
         said = body_of(request, CancellationSerializer)
-        return _answer(services.cancel_repair(self.get_object(), **said, **_who(request)))
+        return _answer(services.cancel_repair(self.get_object(), **said, **by_whom(request)))
 
     @extend_schema(
         request={"multipart/form-data": NewEvidenceSerializer}, responses={201: EvidenceSerializer}
@@ -296,7 +294,7 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
     )
     def evidence(self, request: Request, pk: str) -> Response:
         """Keep a file that proves something of the repair."""
-        repair, user = self.get_object(), person(request)
+        repair = self.get_object()
         said = body_of(request, NewEvidenceSerializer)
         file = said["file"]
         kept = services.keep_evidence(
@@ -304,9 +302,7 @@ class RepairViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictView
             name=said["name"] or file.name,
             sha256=said["sha256"],
             repair=repair,
-            actor=user.get_username(),
-            user=user,
-            now=clock.now(),
+            **by_whom(request),
         )
         return Response(EvidenceSerializer(kept).data, status=HTTP_201_CREATED)
 
@@ -331,10 +327,6 @@ class EvidenceViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, StrictVi
     def content(self, request: Request, pk: str) -> FileResponse:
         """The file as it was sent; always as an attachment."""
         return attachment(self.get_object())
-
-
-def _who(request: Request) -> dict[str, Any]:
-    return {"by": services.by_person(person(request)), "now": clock.now()}
 
 
 def _answer(repair: Repair, *, status: int = 200) -> Response:

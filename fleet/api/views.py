@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from fleet import clock, selectors, services, tasks
 from fleet.adapters import Report
 from fleet.api import filters
-from fleet.api.base import StrictViewSet, needs, person
+from fleet.api.base import StrictViewSet, by_whom, needs, person
 from fleet.api.lifecycle import LifecycleActions
 from fleet.api.serializers import (
     BatchResultSerializer,
@@ -75,10 +75,7 @@ class MachineViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, Lifecycle
         machine = self.get_object()
         body = RetirementSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        user = person(request)
-        services.retire_machine(
-            machine, actor=user.get_username(), user=user, now=clock.now(), **body.validated_data
-        )
+        services.retire_machine(machine, **by_whom(request), **body.validated_data)
         return Response(MachineSerializer(self.get_object()).data)
 
     @extend_schema(parameters=[AS_OF, STAGE], responses=VersionsSerializer)

@@ -80,9 +80,7 @@ from fleet.services.recordings import RecordingResult, import_outages
 from fleet.services.repair_checks import ORDERABLE
 from fleet.services.repairs import OPEN as OPEN_REPAIR
 from fleet.services.repairs import (
-    By,
     assign_repair,
-    by_person,
     cancel_repair,
     close_repair,
     end_abandoned,
@@ -104,7 +102,6 @@ __all__ = [
     "OPEN_REPAIR",
     "ORDERABLE",
     "BatchResult",
-    "By",
     "Found",
     "Impact",
     "ImpactsResult",
@@ -125,7 +122,6 @@ __all__ = [
     "assign_repair",
     "break_glass",
     "bundle_digest",
-    "by_person",
     "cancel_repair",
     "charge_repairs",
     "choose_plan",

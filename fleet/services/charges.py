@@ -9,7 +9,7 @@ from fleet.faults import counted_faults
 from fleet.lifecycle import Trigger
 from fleet.models import Repair, StateChange
 from fleet.services.lifecycle import WATCH
-from fleet.services.repairs import By, record_step
+from fleet.services.repairs import record_step
 
 #: How long after a watch period a fault in it may still be told. By the clock.
 LATEST_REPORT = 4 * WATCH
@@ -76,5 +76,5 @@ def _charge(repair: Repair, *, fault_id: int, now: datetime) -> int:
             f"{signature} at {at:%Y-%m-%d %H:%M} UTC, "
             f"in the watch period until {repair.watch_until:%Y-%m-%d %H:%M} UTC"
         )
-        record_step(repair, "ineffective", said=said, by=By("watch"), now=now)
+        record_step(repair, "ineffective", said=said, actor="watch", now=now)
     return charged

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -38,29 +37,6 @@ _CANCELS: Mapping[State, Trigger] = {
 }
 #: Steps that ticket systems are told of.
 TOLD = frozenset({"ordered", "started", "sent_away", "returned", "closed", "cancelled"})
-
-
-@dataclass(frozen=True)
-class By:
-    """Who does something: a person, or a ticket system for a technician whom it names."""
-
-    actor: str
-    user: User | None = None
-    technician_name: str = ""
-
-    def as_technician(self) -> dict[str, Any]:
-        """What a repair's row says of whoever does the work."""
-        fields: dict[str, Any] = {}
-        if self.user is not None:
-            fields["technician"] = self.user
-        if self.technician_name:
-            fields["technician_name"] = self.technician_name
-        return fields
-
-
-def by_person(user: User) -> By:
-    """A person, under their own name."""
-    return By(user.get_username(), user)
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -113,39 +89,62 @@ def order_repair(
         ordered_at=now,
         started_at=None if status is Status.ORDERED else now,
     )
-    record_step(repair, "ordered", said=note, by=By(actor, user), now=now)
+    record_step(repair, "ordered", said=note, actor=actor, user=user, now=now)
     return repair
 
 
 @transaction.atomic
-def assign_repair(repair: Repair, *, by: By, now: datetime) -> Repair:
+def assign_repair(
+    repair: Repair,
+    *,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    technician_name: str = "",
+) -> Repair:
     """Write down who will do the work; nothing else changes. Safe to repeat."""
     repair, _ = _held(repair)
     if Status(repair.status) not in OPEN:
         steps.next_status(Status(repair.status), Step.START)  # raises: it is over
-    fields = by.as_technician()
+    fields = _technician(user, technician_name)
     if all(getattr(repair, name) == value for name, value in fields.items()):
         return repair
     _set(repair, Status(repair.status), fields)
-    record_step(repair, "assigned", said=by.technician_name or by.actor, by=by, now=now)
+    record_step(repair, "assigned", said=technician_name or actor, actor=actor, user=user, now=now)
     return repair
 
 
 @transaction.atomic
-def start_repair(repair: Repair, *, by: By, now: datetime, note: str = "") -> Repair:
+def start_repair(
+    repair: Repair,
+    *,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    technician_name: str = "",
+    note: str = "",
+) -> Repair:
     """Begin the work, or go on with it after the machine has come back from its supplier."""
     repair, machine = _held(repair)
     is_back = repair.status == Status.AT_SUPPLIER
-    fields = {**by.as_technician(), "started_at": repair.started_at or now}
+    fields = {**_technician(user, technician_name), "started_at": repair.started_at or now}
     _take(repair, Step.START, fields)
-    _move(machine, Trigger.START_REPAIR, by=by, now=now, reason=note)
-    record_step(repair, "returned" if is_back else "started", said=note, by=by, now=now)
+    _move(machine, Trigger.START_REPAIR, actor=actor, user=user, now=now, reason=note)
+    record_step(
+        repair, "returned" if is_back else "started", said=note, actor=actor, user=user, now=now
+    )
     return repair
 
 
 @transaction.atomic
 def send_to_supplier(
-    repair: Repair, *, supplier_case: str, by: By, now: datetime, note: str = ""
+    repair: Repair,
+    *,
+    supplier_case: str,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    note: str = "",
 ) -> Repair:
     """Let the supplier have the machine or its part, under the supplier's case."""
     repair, machine = _held(repair)
@@ -153,8 +152,10 @@ def send_to_supplier(
     if not case:
         raise RepairRefused(["what goes to a supplier needs the number of the supplier's case"])
     _take(repair, Step.SEND_AWAY, {"supplier_case": case})
-    _move(machine, Trigger.SEND_AWAY, by=by, now=now, reason=f"case {case}")
-    record_step(repair, "sent_away", said=_words(f"case {case}", note), by=by, now=now)
+    _move(machine, Trigger.SEND_AWAY, actor=actor, user=user, now=now, reason=f"case {case}")
+    record_step(
+        repair, "sent_away", said=_words(f"case {case}", note), actor=actor, user=user, now=now
+    )
     return repair
 
 
@@ -162,8 +163,10 @@ def send_to_supplier(
 def close_repair(
     repair: Repair,
     *,
-    by: By,
+    actor: str,
     now: datetime,
+    user: User | None = None,
+    technician_name: str = "",
     swaps: Sequence[Swap] = (),
     outcome: str = Repair.Outcome.REPAIRED,
     note: str = "",
@@ -188,29 +191,31 @@ def close_repair(
     if reasons:
         raise RepairRefused(reasons)
     is_away = repair.status == Status.AT_SUPPLIER
-    names = by.as_technician() if repair.technician is None and not is_away else {}
+    names = _technician(user, technician_name) if repair.technician is None and not is_away else {}
     _take(repair, Step.CLOSE, {**names, "closed_at": now, "outcome": outcome})
     if swaps:
-        swap_parts(machine, swaps, repair=repair, actor=by.actor, now=now)
+        swap_parts(machine, swaps, repair=repair, actor=actor, now=now)
     for file in evidence:
-        attach_evidence(file, repair=repair, actor=by.actor, user=by.user, now=now)
+        attach_evidence(file, repair=repair, actor=actor, user=user, now=now)
     trigger = Trigger.FIND_NO_FAULT if is_away and not is_found else Trigger.CLOSE_REPAIR
-    _move(machine, trigger, by=by, now=now, reason=note)
+    _move(machine, trigger, actor=actor, user=user, now=now, reason=note)
     said = _words("" if is_found else "no fault found", *map(swapped, swaps), note)
-    record_step(repair, "closed", said=said, by=by, now=now)
+    record_step(repair, "closed", said=said, actor=actor, user=user, now=now)
     open_gate(
         machine,
         kind=repair.kind if is_found else RepairKind.NO_FAULT_FOUND,
         repair=repair,
         incident=repair.incident,
-        actor=by.actor,
+        actor=actor,
         now=now,
     )
     return repair
 
 
 @transaction.atomic
-def cancel_repair(repair: Repair, *, reason: str, by: By, now: datetime) -> Repair:
+def cancel_repair(
+    repair: Repair, *, reason: str, actor: str, now: datetime, user: User | None = None
+) -> Repair:
     """Give a repair up; a machine that waited for it is to be diagnosed again.
 
     A machine that has been taken elsewhere meanwhile, such as to a review, stays there.
@@ -220,8 +225,8 @@ def cancel_repair(repair: Repair, *, reason: str, by: By, now: datetime) -> Repa
         raise RepairRefused(["say why the repair is given up"])
     _take(repair, Step.CANCEL, {"closed_at": now})
     if trigger := _CANCELS.get(State(machine.state)):
-        _move(machine, trigger, by=by, now=now, reason=reason)
-    record_step(repair, "cancelled", said=reason, by=by, now=now)
+        _move(machine, trigger, actor=actor, user=user, now=now, reason=reason)
+    record_step(repair, "cancelled", said=reason, actor=actor, user=user, now=now)
     return repair
 
 
@@ -234,20 +239,28 @@ def end_abandoned(*, now: datetime) -> int:
     abandoned = Repair.objects.filter(machine__state=State.RETIRED, status__in=OPEN)
     for repair in abandoned.order_by("pk"):
         with suppress(IllegalRepairStep, StaleRepair):  # somebody else was faster
-            cancel_repair(repair, reason="the machine was retired", by=By("rule"), now=now)
+            cancel_repair(repair, reason="the machine was retired", actor="rule", now=now)
             done += 1
     return done
 
 
-def record_step(repair: Repair, kind: str, *, said: str = "", by: By, now: datetime) -> RepairEvent:
+def record_step(
+    repair: Repair,
+    kind: str,
+    *,
+    actor: str,
+    now: datetime,
+    user: User | None = None,
+    said: str = "",
+) -> RepairEvent:
     """Append what happened, and let the ticket systems be told where it concerns them."""
     event = RepairEvent.objects.create(
         repair=repair,
         kind=kind,
         said=said[:1000],
         at=now,
-        actor=by.actor,
-        user=by.user,
+        actor=actor,
+        user=user,
         recorded_at=timezone.now(),
     )
     if kind in TOLD:
@@ -289,8 +302,22 @@ def _set(repair: Repair, old: Status, fields: Mapping[str, Any]) -> None:
         setattr(repair, name, value)
 
 
-def _move(machine: Machine, trigger: Trigger, *, by: By, now: datetime, reason: str) -> None:
-    move_machine(machine, trigger, actor=by.actor, user=by.user, now=now, reason=reason[:300])
+def _move(
+    machine: Machine,
+    trigger: Trigger,
+    *,
+    actor: str,
+    user: User | None,
+    now: datetime,
+    reason: str,
+) -> None:
+    move_machine(machine, trigger, actor=actor, user=user, now=now, reason=reason[:300])
+
+
+def _technician(user: User | None, name: str) -> dict[str, Any]:
+    """What a repair's row says of whoever does the work: a person, or whom a ticket names."""
+    said = {"technician": user, "technician_name": name}
+    return {field: value for field, value in said.items() if value}
 
 
 def _open_already(machine: Machine) -> list[str]:

@@ -35,7 +35,6 @@ from fleet.repair.steps import (
     ticket_states_from,
 )
 from fleet.services import repairs
-from fleet.services.repairs import By
 
 ORIGIN = "coalmine"
 MOST_AT_ONCE = 50  # links that one run looks after
@@ -310,10 +309,10 @@ def _link_ticket(system: str, repair: Repair, *, ticket: str) -> TicketLink:
 
 def _carry_out(repair: Repair, said: Said, *, system: str, now: datetime) -> bool:
     """Do what is said; False where the repair stands so already."""
-    by = By(f"ticket:{system}", technician_name=said.technician)
+    actor = f"ticket:{system}"
     step = TICKET_STEPS[said.state]
     if step is None:
-        return _assign(repair, said, by=by, now=now)
+        return _assign(repair, said, actor=actor, now=now)
     status = Status(repair.status)
     if TICKET_STATES[status] == said.state and not _says_more(repair, said):
         return False
@@ -324,20 +323,28 @@ def _carry_out(repair: Repair, said: Said, *, system: str, now: datetime) -> boo
             f"accepted now: {accepted}"
         )
     if said.technician and _is_by_hand(step, status):
-        repairs.assign_repair(repair, by=by, now=now)
+        repairs.assign_repair(repair, actor=actor, technician_name=said.technician, now=now)
     if step is Step.START:
-        repairs.start_repair(repair, by=by, now=now, note=said.note)
+        repairs.start_repair(
+            repair, actor=actor, technician_name=said.technician, now=now, note=said.note
+        )
     elif step is Step.SEND_AWAY:
         repairs.send_to_supplier(
-            repair, supplier_case=said.supplier_case, by=by, now=now, note=said.note
+            repair, supplier_case=said.supplier_case, actor=actor, now=now, note=said.note
         )
     elif step is Step.CLOSE:
         repairs.close_repair(
-            repair, by=by, now=now, swaps=said.swaps, outcome=said.outcome, note=said.note
+            repair,
+            actor=actor,
+            technician_name=said.technician,
+            now=now,
+            swaps=said.swaps,
+            outcome=said.outcome,
+            note=said.note,
         )
     else:
         reason = said.note or f"cancelled in {system}"
-        repairs.cancel_repair(repair, reason=reason, by=by, now=now)
+        repairs.cancel_repair(repair, reason=reason, actor=actor, now=now)
     return True
 
 
@@ -346,12 +353,12 @@ def _is_by_hand(step: Step, status: Status) -> bool:
     return step is Step.START or (step is Step.CLOSE and status is not Status.AT_SUPPLIER)
 
 
-def _assign(repair: Repair, said: Said, *, by: By, now: datetime) -> bool:
+def _assign(repair: Repair, said: Said, *, actor: str, now: datetime) -> bool:
     if not said.technician:
         raise TicketRefused("assigned needs the technician's name")
     if repair.technician_name == said.technician:
         return False
-    repairs.assign_repair(repair, by=by, now=now)
+    repairs.assign_repair(repair, actor=actor, technician_name=said.technician, now=now)
     return True
 
 

@@ -8,9 +8,13 @@ from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+
+from fleet import clock
 
 View = Callable[..., HttpResponse]
 _View = TypeVar("_View", bound=Callable[..., HttpResponseBase])
@@ -33,3 +37,16 @@ def page(
 ) -> HttpResponse:
     """Render a page in the admin's frame."""
     return render(request, template, {**admin.site.each_context(request), **context}, status=status)
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks: somebody, once the permissions have been checked."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied
+    return request.user
+
+
+def by_whom(request: HttpRequest) -> dict[str, Any]:
+    """Who acts and when, as services take it."""
+    user = person(request)
+    return {"actor": user.get_username(), "user": user, "now": clock.now()}

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from django import forms
-from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from fleet import board, capacity, clock, queues, services
 from fleet.models import Machine, Platform
-from fleet.views import fleet_page, page
+from fleet.views import fleet_page, page, person
 
 CARDS = 8
 PAGE_SIZE = 100
@@ -139,7 +138,7 @@ def _share(age: float, goal: float | None) -> float | None:
 def _chosen(request: HttpRequest, form: BoardForm) -> QuerySet[Machine]:
     machines = Machine.objects.filter(form.places())
     if form.cleaned_data["mine"]:
-        own = services.mine(cast(User, request.user))
+        own = services.mine(person(request))
         machines = machines.filter(pk__in=own.order_by().values("pk"))
     return machines
 

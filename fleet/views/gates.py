@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
@@ -18,7 +17,7 @@ from fleet.errors import GatePlanRefused
 from fleet.gate_state import CheckState
 from fleet.models import Gate, GateCheck, GatePlan
 from fleet.repair.gating import Status
-from fleet.views import fleet_page, needs, page
+from fleet.views import by_whom, fleet_page, needs, page, person
 from fleet.views.gate_forms import GateListForm, PlanForm, ResultForm, ReviewForm
 from fleet.views.lists import first_page
 from fleet.views.repairs import with_files
@@ -73,7 +72,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _detail(request: HttpRequest, gate: Gate, *, refused: ResultForm | None = None) -> HttpResponse:
-    user, shown = cast(User, request.user), _shown(gate)
+    user, shown = person(request), _shown(gate)
     may_run = user.has_perm(RUN)
     context = {
         **shown,
@@ -137,7 +136,7 @@ def report(request: HttpRequest, pk: int, check: int) -> HttpResponse:
     said = dict(form.cleaned_data)
     file = said.pop("file")
     files = [services.store_file(file.chunks(), name=file.name)] if file else []
-    services.report_result(own, services.Outcome(**said, files=files), **_who(request))
+    services.report_result(own, services.Outcome(**said, files=files), **by_whom(request))
     return redirect("fleet:gate", gate.pk)
 
 
@@ -145,7 +144,7 @@ def report(request: HttpRequest, pk: int, check: int) -> HttpResponse:
 @require_POST
 def partner(request: HttpRequest, pk: int) -> HttpResponse:
     """Reserve a machine for the checks over several machines."""
-    services.reserve_partner(_found(pk), **_who(request))
+    services.reserve_partner(_found(pk), **by_whom(request))
     return redirect("fleet:gate", pk)
 
 
@@ -153,14 +152,14 @@ def partner(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def retry(request: HttpRequest, pk: int) -> HttpResponse:
     """Run the checks of a failed gate once more."""
-    return redirect("fleet:gate", services.retry_gate(_found(pk), **_who(request)).pk)
+    return redirect("fleet:gate", services.retry_gate(_found(pk), **by_whom(request)).pk)
 
 
 @needs(REVIEW)
 @require_http_methods(["GET", "HEAD", "POST"])
 def review(request: HttpRequest, pk: int) -> HttpResponse:
     """Everything that was shown, and the verdict on it."""
-    gate, user = _found(pk), cast(User, request.user)
+    gate, user = _found(pk), person(request)
     form = ReviewForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         services.review_gate(
@@ -209,7 +208,7 @@ def new_plan(request: HttpRequest, pk: int) -> HttpResponse:
     form = PlanForm(request.POST) if request.method == "POST" else PlanForm(initial=_initial(base))
     if request.method == "POST" and form.is_valid():
         try:
-            services.add_gate_plan(**form.cleaned_data, author=cast(User, request.user))
+            services.add_gate_plan(**form.cleaned_data, author=person(request))
         except GatePlanRefused as refusal:  # shown beside the text, which would be lost otherwise
             for reason in refusal.reasons:
                 form.add_error("checks" if reason.startswith("checks") else None, reason)
@@ -228,8 +227,3 @@ def _initial(plan: GatePlan) -> dict[str, Any]:
 def _found(pk: int) -> Gate:
     related = ("machine__platform", "plan", "repair", "incident", "bundle", "partner", "reviewer")
     return get_object_or_404(Gate.objects.select_related(*related), pk=pk)
-
-
-def _who(request: HttpRequest) -> dict[str, Any]:
-    user = cast(User, request.user)
-    return {"actor": user.get_username(), "user": user, "now": clock.now()}

@@ -1,10 +1,9 @@
 """Pages about incidents: which there are, and one from its telemetry to what became of it."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from django import forms
-from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -13,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock, services, stories
 from fleet.models import Incident
-from fleet.views import fleet_page, needs, page
+from fleet.views import by_whom, fleet_page, needs, page, person
 from fleet.views.impact_forms import SOURCE, ImpactForm
 from fleet.views.incident_forms import (
     CaseForm,
@@ -157,7 +156,7 @@ def tell_impact(request: HttpRequest, pk: int) -> HttpResponse:
         form.add_reasons(services.wrong_with_impact(form.impact(), source=SOURCE, now=now))
     if form.errors:
         return _detail(request, incident, given={"impact": form})
-    services.record_impact(form.impact(), source=SOURCE, now=now, user=cast(User, request.user))
+    services.record_impact(form.impact(), source=SOURCE, now=now, user=person(request))
     return redirect("fleet:incident", incident.pk)
 
 
@@ -167,8 +166,7 @@ def _say(
     incident = _found(pk)
     if not form.is_valid():
         return _detail(request, incident, given={name: form})
-    user = cast(User, request.user)
-    act(incident, **form.cleaned_data, actor=user.get_username(), user=user, now=clock.now())
+    act(incident, **form.cleaned_data, **by_whom(request))
     return redirect("fleet:incident", incident.pk)
 
 

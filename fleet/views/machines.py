@@ -5,7 +5,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.forms import Form
@@ -21,7 +20,7 @@ from fleet.models import BreakGlass, Cordon, Machine, Notice
 from fleet.repair.gating import UNFINISHED
 from fleet.services.departures import MOST_OUT_BY_RULE
 from fleet.services.owners import NOBODYS
-from fleet.views import View, fleet_page, needs, page
+from fleet.views import View, by_whom, fleet_page, needs, page, person
 from fleet.views.machine_forms import (
     BreakGlassForm,
     CordonForm,
@@ -150,7 +149,7 @@ def _offers(
 @order_page(*HANDS)
 def take(request: HttpRequest, name: str) -> HttpResponse:
     """Take the machine in hand."""
-    services.take(_found(name), user=_me(request), now=clock.now())
+    services.take(_found(name), user=person(request), now=clock.now())
     return redirect("fleet:machine", name=name)
 
 
@@ -161,19 +160,17 @@ def hand_over(request: HttpRequest, name: str) -> HttpResponse:
     form = HandOverForm(request.POST, machine=machine)
     if not form.is_valid():
         return _detail(request, machine, given={"hand-over": form})
-    services.hand_over(machine, user=_me(request), now=clock.now(), **form.cleaned_data)
+    services.hand_over(machine, user=person(request), now=clock.now(), **form.cleaned_data)
     return redirect("fleet:machine", name=name)
 
 
 @order_page(WORK)
 def take_out(request: HttpRequest, name: str) -> HttpResponse:
     """Order the machine out of work."""
-    machine, form, user = _found(name), TakeOutForm(request.POST), _me(request)
+    machine, form = _found(name), TakeOutForm(request.POST)
     if not form.is_valid():
         return _detail(request, machine, given={"take-out": form})
-    services.take_out(
-        machine, actor=user.get_username(), user=user, now=clock.now(), **form.cleaned_data
-    )
+    services.take_out(machine, **by_whom(request), **form.cleaned_data)
     hint(tasks.tell_scheduler)
     return redirect("fleet:machine", name=name)
 
@@ -181,12 +178,10 @@ def take_out(request: HttpRequest, name: str) -> HttpResponse:
 @order_page(RETIRE)
 def retire(request: HttpRequest, name: str) -> HttpResponse:
     """Take the machine out of the fleet for good."""
-    machine, form, user = _found(name), RetireForm(request.POST), _me(request)
+    machine, form = _found(name), RetireForm(request.POST)
     if not form.is_valid():
         return _detail(request, machine, given={"retire": form})
-    services.retire_machine(
-        machine, actor=user.get_username(), user=user, now=clock.now(), **form.cleaned_data
-    )
+    services.retire_machine(machine, **by_whom(request), **form.cleaned_data)
     return redirect("fleet:machine", name=name)
 
 
@@ -197,7 +192,7 @@ def cordon(request: HttpRequest, name: str) -> HttpResponse:
     if not form.is_valid():
         return _detail(request, machine, given={"cordon": form})
     services.cordon(
-        machine, owner=_me(request).get_username(), now=clock.now(), **form.cleaned_data
+        machine, owner=person(request).get_username(), now=clock.now(), **form.cleaned_data
     )
     hint(tasks.tell_scheduler)
     return redirect("fleet:machine", name=name)
@@ -207,7 +202,7 @@ def cordon(request: HttpRequest, name: str) -> HttpResponse:
 def lift(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     """Lift a cordon of one's own."""
     own = get_object_or_404(Cordon.objects.select_related("machine"), pk=pk, machine__name=name)
-    services.lift_cordon(own, owner=_me(request).get_username(), now=clock.now())
+    services.lift_cordon(own, owner=person(request).get_username(), now=clock.now())
     hint(tasks.tell_scheduler)
     return redirect("fleet:machine", name=name)
 
@@ -221,7 +216,7 @@ def break_glass(request: HttpRequest, name: str) -> HttpResponse:
     now = clock.now()
     services.break_glass(
         machine,
-        user=_me(request),
+        user=person(request),
         reason=form.cleaned_data["reason"],
         until=form.until(now),
         now=now,
@@ -239,12 +234,8 @@ def review_glass(request: HttpRequest, name: str, pk: int) -> HttpResponse:
     form = ReviewForm(request.POST)
     if not form.is_valid():
         return _detail(request, _found(name), given={"review": form})
-    services.review_break_glass(glass, user=_me(request), now=clock.now(), **form.cleaned_data)
+    services.review_break_glass(glass, user=person(request), now=clock.now(), **form.cleaned_data)
     return redirect("fleet:machine", name=name)
-
-
-def _me(request: HttpRequest) -> User:
-    return get_object_or_404(User, pk=request.user.pk)
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -310,5 +301,5 @@ def _notices(asked: dict[str, Any], request: HttpRequest) -> QuerySet[Notice]:
     if asked["machine"]:
         found = found.filter(machine__name=asked["machine"])
     if asked["mine"]:
-        found = found.filter(machine__in=services.mine(_me(request)).values("pk"))
+        found = found.filter(machine__in=services.mine(person(request)).values("pk"))
     return found.order_by("-raised_at", "-pk")

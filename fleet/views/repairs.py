@@ -1,11 +1,10 @@
 """Pages for technicians: what is to be repaired, what is being done, how it ended."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -15,14 +14,13 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fleet import clock, services, tasks
+from fleet import services, tasks
 from fleet.downloads import attachment
 from fleet.errors import EvidenceTooLarge
 from fleet.hints import hint
 from fleet.models import Component, Evidence, Machine, Repair
 from fleet.repair.steps import Status, Step, steps_from
-from fleet.services import By
-from fleet.views import View, fleet_page, needs, page
+from fleet.views import View, by_whom, fleet_page, needs, page
 from fleet.views.lists import first_page
 from fleet.views.repair_forms import (
     CancelForm,
@@ -96,10 +94,7 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         said = dict(form.cleaned_data)
         machine: Machine = said.pop("machine")
-        user = _by(request)
-        repair = services.order_repair(
-            machine, **said, actor=user.actor, user=user.user, now=clock.now()
-        )
+        repair = services.order_repair(machine, **said, **by_whom(request))
         return _show(repair)
     context = {"title": _("Order a repair"), "form": form}
     return page(request, "fleet/repairs/new.html", context, status=400 if form.errors else 200)
@@ -174,7 +169,7 @@ def _step(request: HttpRequest, pk: int, name: str, form: forms.Form) -> HttpRes
     repair = _found(pk)
     if not form.is_valid():
         return _detail(request, repair, forms_given={name: form})
-    return _show(_DO[name](repair, **form.cleaned_data, by=_by(request), now=clock.now()))
+    return _show(_DO[name](repair, **form.cleaned_data, **by_whom(request)))
 
 
 @with_files
@@ -194,8 +189,7 @@ def close(request: HttpRequest, pk: int) -> HttpResponse:
             **form.cleaned_data,
             swaps=swaps,
             evidence=files,
-            by=_by(request),
-            now=clock.now(),
+            **by_whom(request),
         )
         return _show(repair)
     context = {
@@ -244,15 +238,13 @@ def add_evidence(request: HttpRequest, pk: int) -> HttpResponse:
     form = EvidenceForm(request.POST, request.FILES, prefix="evidence")
     if not form.is_valid():
         return _detail(request, repair, forms_given={"evidence": form})
-    file, user = form.cleaned_data["file"], _by(request)
+    file = form.cleaned_data["file"]
     services.keep_evidence(
         file.chunks(),
         name=file.name,
         sha256=form.cleaned_data["sha256"],
         repair=repair,
-        actor=user.actor,
-        user=user.user,
-        now=clock.now(),
+        **by_whom(request),
     )
     return redirect("fleet:repair", repair.pk)
 
@@ -272,10 +264,6 @@ def _found(pk: int) -> Repair:
     return get_object_or_404(
         Repair.objects.select_related("machine", "technician", "incident"), pk=pk
     )
-
-
-def _by(request: HttpRequest) -> By:
-    return services.by_person(cast(User, request.user))
 
 
 def _show(repair: Repair) -> HttpResponse:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -18,7 +17,7 @@ from fleet import selectors as fleet_selectors
 from fleet import services as fleet
 from fleet.firmware.drift import Standing
 from fleet.models import Machine
-from fleet.views import View, needs, page
+from fleet.views import View, needs, page, person
 from rollouts import selectors
 from rollouts.views.firmware_forms import AsOfForm, DriftForm, DriftListForm, RunForm, WantedForm
 
@@ -117,7 +116,7 @@ def wanted(request: HttpRequest) -> HttpResponse:
     form = WantedForm(request.POST or None)
     is_good = form.is_bound and form.is_valid()
     if is_good and "set" in request.POST:
-        fleet.set_desired_bundle(**form.cleaned_data, actor=_person(request), now=clock.now())
+        fleet.set_desired_bundle(**form.cleaned_data, actor=person(request), now=clock.now())
         return redirect("rollouts:firmware-wanted")
     context = {
         "title": _("Wanted bundles"),
@@ -128,13 +127,6 @@ def wanted(request: HttpRequest) -> HttpResponse:
         "held": compliance.standing_words(),
     }
     return _page(request, "wanted", context)
-
-
-def _person(request: HttpRequest) -> User:
-    """Who asks: somebody, since the permission was checked."""
-    if not isinstance(request.user, User):
-        raise PermissionDenied
-    return request.user
 
 
 def _outlook(asked: Mapping[str, Any]) -> dict[str, Any]:

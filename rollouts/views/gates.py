@@ -1,10 +1,7 @@
 """The page on which the firmware gates of a rollout's waves are reviewed."""
 
-from typing import cast
-
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext_lazy as _
@@ -12,7 +9,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
 
 from fleet import clock
-from fleet.views import page
+from fleet.views import page, person
 from rollouts import roles, services
 from rollouts.models import Rollout, Wave
 from rollouts.views import get_rollout, operators_page
@@ -31,7 +28,7 @@ class WaveReviewForm(forms.Form):
 def gates(request: HttpRequest, pk: int) -> HttpResponse:
     """The gates per wave, and the one review that accepts those of a wave."""
     rollout = get_rollout(pk)
-    user = cast(User, request.user)
+    user = person(request)
     form = WaveReviewForm(request.POST) if request.method == "POST" else None
     if form is not None and form.is_valid():
         return _review(request, rollout, form)
@@ -49,7 +46,7 @@ def gates(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _review(request: HttpRequest, rollout: Rollout, form: WaveReviewForm) -> HttpResponse:
     wave = get_object_or_404(Wave, rollout=rollout, number=form.cleaned_data["wave"])
-    user = cast(User, request.user)
+    user = person(request)
     done = services.review_gates(
         wave, user=user, reason=form.cleaned_data["reason"], now=clock.now()
     )

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -15,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from fleet import clock
 from fleet.hints import hint
-from fleet.views import needs
+from fleet.views import needs, person
 from rollouts import roles, services, tasks
 from rollouts.models import Attempt, Order
 from rollouts.views import get_rollout
@@ -93,7 +92,7 @@ def halt_all(request: HttpRequest) -> HttpResponse:
     form = ReasonForm(request.POST)
     form.is_valid()
     given = services.halt_all(
-        actor=get_object_or_404(User, pk=request.user.pk),
+        actor=person(request),
         now=clock.now(),
         reason=form.cleaned_data.get("reason", ""),
     )
@@ -120,7 +119,7 @@ def clear(request: HttpRequest, pk: int, attempt_pk: int) -> HttpResponse:
         services.clear(
             attempt.machine,
             bundle=attempt.rollout.bundle,
-            actor=get_object_or_404(User, pk=request.user.pk),
+            actor=person(request),
             now=clock.now(),
             **form.cleaned_data,
         )

@@ -1,13 +1,12 @@
 """A plan before it is approved: its draft is written, drawn over the fleet, and looked through."""
 
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fleet import clock
-from fleet.views import needs, page
+from fleet.views import needs, page, person
 from rollouts import charts, roles, selectors, services
 from rollouts.errors import OrderRefused
 from rollouts.lifecycle import Status
@@ -29,7 +28,7 @@ def new(request: HttpRequest) -> HttpResponse:
     elif (form := DraftForm(request.POST)).is_valid():
         rollout = services.create_draft(
             **form.fields_of_draft(),
-            author=get_object_or_404(User, pk=request.user.pk),
+            author=person(request),
             now=clock.now(),
         )
         return redirect("rollouts:plan", pk=rollout.pk)

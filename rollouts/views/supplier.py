@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 from django import forms
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import slugify
@@ -12,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from fleet import clock
 from fleet.models import Incident, Repair
-from fleet.views import needs, page
+from fleet.views import needs, page, person
 from rollouts import services
 from rollouts.errors import PackageRefused
 from rollouts.models import SupplierPackage
@@ -70,7 +69,7 @@ def package(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         chosen = request.POST.getlist("texts")
         return _page(request, status=400, package=seen, form=form, made=_made(case), chosen=chosen)
-    user = cast(User, request.user)
+    user = person(request)
     record, content = services.make_package(
         case,
         form=form.cleaned_data["form"],

@@ -29,15 +29,20 @@ def ordered(machine: Machine | None = None, *, kind: str = "gpu_swap", **fields:
     return services.order_repair(machine or make_broken(), kind=kind, **defaults | fields)
 
 
+def by(user: User) -> dict[str, Any]:
+    """Name a person as services take whoever acts."""
+    return {"actor": user.get_username(), "user": user}
+
+
 def under_way(machine: Machine | None = None, *, user: User | None = None, **fields: Any) -> Repair:
     """Order a repair and begin it."""
-    worker = services.by_person(user or make_user())
-    return services.start_repair(ordered(machine, **fields), by=worker, now=NOW + HOUR)
+    worker = by(user or make_user())
+    return services.start_repair(ordered(machine, **fields), **worker, now=NOW + HOUR)
 
 
 def closed(repair: Repair, *, now: Any = NOW + 2 * HOUR, **fields: Any) -> Repair:
     """End a repair with one swapped GPU."""
-    said = {"swaps": [gpu()], "by": services.By("kim")}
+    said = {"swaps": [gpu()], "actor": "kim"}
     return services.close_repair(repair, now=now, **said | fields)
 
 

@@ -200,7 +200,7 @@ def test_a_packed_file_is_never_opened(store: EvidenceFiles):
 
 @pytest.mark.django_db
 def test_a_repair_that_was_given_up_takes_no_evidence(store: EvidenceFiles):
-    repair = services.cancel_repair(ordered(), reason="x", by=services.By("kim"), now=NOW)
+    repair = services.cancel_repair(ordered(), reason="x", actor="kim", now=NOW)
 
     with pytest.raises(EvidenceRefused, match="was given up"):
         keep(repair=repair)

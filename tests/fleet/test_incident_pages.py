@@ -24,7 +24,7 @@ from tests.factories import (
     make_recovery_report,
     make_user,
 )
-from tests.fleet.repairs_world import gpu
+from tests.fleet.repairs_world import by, gpu
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -289,9 +289,9 @@ def test_a_story_goes_on_to_the_repair_its_parts_and_its_gate():
     said = {"diagnosis": "dead", "cause": "hardware", "repair_kind": "gpu_swap"}
     say(services.diagnose_and_act, incident, **said)
     repair = Repair.objects.get(incident=incident)
-    worker = services.by_person(make_user("kim"))
-    services.start_repair(repair, by=worker, now=NOW + 2 * HOUR)
-    services.close_repair(repair, swaps=[gpu()], by=worker, now=NOW + 3 * HOUR)
+    worker = by(make_user("kim"))
+    services.start_repair(repair, **worker, now=NOW + 2 * HOUR)
+    services.close_repair(repair, swaps=[gpu()], **worker, now=NOW + 3 * HOUR)
 
     told = api().get(f"/api/v1/incidents/{incident.pk}").json()
     page = logged_in().get(f"/incidents/{incident.pk}/").content.decode()

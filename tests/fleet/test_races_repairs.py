@@ -16,7 +16,6 @@ from fleet.errors import (
 )
 from fleet.identity import Claim
 from fleet.models import Gate, PartSwap, Repair, TicketReceipt
-from fleet.services import By
 from fleet.services.charges import charge_repairs
 from fleet.services.swaps import swap_parts
 from fleet.services.tickets import Said
@@ -43,7 +42,7 @@ def test_a_repair_that_two_people_end_at_once_ends_once():
     for number in range(TRIES):
         repair = under_way(make_broken(f"gpu-{number}"))
         swap = gpu("G-OLD", f"G-NEW-{number}")
-        end = partial(services.close_repair, repair, swaps=[swap], by=By("k"), now=NOW + 2 * HOUR)
+        end = partial(services.close_repair, repair, swaps=[swap], actor="k", now=NOW + 2 * HOUR)
 
         results = at_once(end, end)
 
@@ -58,8 +57,8 @@ def test_an_end_and_a_cancellation_at_once_leave_one_of_the_two():
         swap = gpu("G-OLD", f"G-NEW-{number}")
 
         at_once(
-            partial(services.close_repair, repair, swaps=[swap], by=By("k"), now=NOW + 2 * HOUR),
-            partial(services.cancel_repair, repair, reason="x", by=By("l"), now=NOW + 2 * HOUR),
+            partial(services.close_repair, repair, swaps=[swap], actor="k", now=NOW + 2 * HOUR),
+            partial(services.cancel_repair, repair, reason="x", actor="l", now=NOW + 2 * HOUR),
         )
 
         repair.refresh_from_db()

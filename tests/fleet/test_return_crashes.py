@@ -24,7 +24,7 @@ from fleet.models import (
 )
 from fleet.services.evidence import StoredFile
 from tests.factories import NOW, make_fault_report, make_machines, make_user, passing_value
-from tests.fleet.repairs_world import gpu
+from tests.fleet.repairs_world import by, gpu
 from tests.rollouts.fakes import FakeFleet
 from tests.rollouts.kills import Killed, Reaper
 
@@ -111,13 +111,13 @@ def test_a_machine_comes_back_once_whatever_dies_on_its_way(monkeypatch):
     walk = Walk(monkeypatch, reaper := Reaper())
     file = StoredFile("dcgm.log", "text/plain", 3, "0" * 64)
     report = [make_fault_report(walk.machine, signature="xid.79")]
-    by = services.by_person(walk.ann)
+    worker = by(walk.ann)
 
     walk.do(services.record, report, source="host", key="k")
     walk.do(services.order_repair, walk.machine, kind="gpu_swap", actor="ann", user=walk.ann)
     repair = Repair.objects.get()
-    walk.do(services.start_repair, repair, by=by)
-    walk.do(services.close_repair, repair, by=by, swaps=[gpu("S-m0", "N-1")], evidence=[file])
+    walk.do(services.start_repair, repair, **worker)
+    walk.do(services.close_repair, repair, **worker, swaps=[gpu("S-m0", "N-1")], evidence=[file])
     gate = walk.gate
     walk.do(services.reserve_partner, gate, actor="ann")
     walk.run_checks()

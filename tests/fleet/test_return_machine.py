@@ -56,7 +56,7 @@ from fleet.models import (
 from fleet.repair.gating import UNFINISHED
 from fleet.services.tickets import Said
 from tests.factories import NOW, make_machines, make_user, passing_value
-from tests.fleet.repairs_world import gpu
+from tests.fleet.repairs_world import by, gpu
 from tests.rollouts.fakes import FakeFleet
 
 RECORDS: tuple[type[Model], ...] = (
@@ -288,16 +288,16 @@ class Return(RuleBasedStateMachine):
             self.take_step(data.draw(st.sampled_from(found)), step)
 
     def take_step(self, repair: Repair, step: str, *, is_found: bool = True) -> Any:
-        by = services.by_person(self.ann)
+        worker = by(self.ann)
         if step == "start":
-            return self.order(services.start_repair, repair, by=by)
+            return self.order(services.start_repair, repair, **worker)
         if step == "away":
-            return self.order(services.send_to_supplier, repair, supplier_case="C 1", by=by)
+            return self.order(services.send_to_supplier, repair, supplier_case="C 1", **worker)
         if step == "cancel":
-            return self.order(services.cancel_repair, repair, reason="x", by=by)
+            return self.order(services.cancel_repair, repair, reason="x", **worker)
         outcome = "repaired" if is_found else "no_fault_found"
         swaps = self.swaps_of(repair) if is_found else []
-        return self.order(services.close_repair, repair, swaps=swaps, outcome=outcome, by=by)
+        return self.order(services.close_repair, repair, swaps=swaps, outcome=outcome, **worker)
 
     def swaps_of(self, repair: Repair) -> list[Any]:
         if not repair.kind.endswith("_swap"):

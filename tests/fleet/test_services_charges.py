@@ -84,7 +84,7 @@ def test_of_two_repairs_before_a_return_the_last_one_is_charged():
     first.machine.gates.update(status="failed")
     again = services.start_repair(
         ordered(machine, kind="node_reboot", now=NOW + 4 * HOUR),
-        by=services.By("kim"),
+        actor="kim",
         now=NOW + 5 * HOUR,
     )
     second = closed(again, swaps=[], now=NOW + 6 * HOUR)

@@ -12,14 +12,11 @@ from fleet.errors import (
 from fleet.gate_state import why_not_review
 from fleet.lifecycle import State
 from fleet.models import Component, Gate, Machine, PartSwap, Repair, StateChange
-from fleet.services import By
 from fleet.services.repairs import _set
 from tests.factories import NOW, make_machine, make_user
-from tests.fleet.repairs_world import HOUR, closed, gpu, make_broken, ordered, under_way
+from tests.fleet.repairs_world import HOUR, by, closed, gpu, make_broken, ordered, under_way
 
 pytestmark = pytest.mark.django_db
-
-KIM = By("kim")
 
 
 def state_of(repair: Repair) -> str:
@@ -72,9 +69,9 @@ def test_a_swapped_part_is_known_by_its_new_serial_and_the_old_one_is_kept():
 def test_a_part_can_go_to_the_supplier_and_come_back_to_be_fitted():
     repair = under_way()
 
-    away = services.send_to_supplier(repair, supplier_case="RMA-7", by=KIM, now=NOW + 2 * HOUR)
+    away = services.send_to_supplier(repair, supplier_case="RMA-7", actor="kim", now=NOW + 2 * HOUR)
     assert (away.status, state_of(away)) == ("at_supplier", State.AT_SUPPLIER)
-    back = services.start_repair(away, by=KIM, now=NOW + 50 * HOUR)
+    back = services.start_repair(away, actor="kim", now=NOW + 50 * HOUR)
 
     assert (back.status, state_of(back)) == ("under_way", State.REPAIRING)
     assert back.supplier_case == "RMA-7"
@@ -82,7 +79,7 @@ def test_a_part_can_go_to_the_supplier_and_come_back_to_be_fitted():
 
 
 def test_the_supplier_may_find_no_fault_and_the_gate_is_the_longer_one():
-    away = services.send_to_supplier(ordered(), supplier_case="RMA-7", by=KIM, now=NOW + HOUR)
+    away = services.send_to_supplier(ordered(), supplier_case="RMA-7", actor="kim", now=NOW + HOUR)
 
     repair = closed(away, swaps=[], outcome="no_fault_found")
 
@@ -101,7 +98,7 @@ def test_no_fault_found_here_has_the_longer_gate_too():
 
 @pytest.mark.parametrize("begin", [ordered, under_way])
 def test_a_repair_that_is_given_up_sends_its_machine_back_to_diagnosis(begin):
-    repair = services.cancel_repair(begin(), reason="wrong part", by=KIM, now=NOW + 2 * HOUR)
+    repair = services.cancel_repair(begin(), reason="wrong part", actor="kim", now=NOW + 2 * HOUR)
 
     assert (repair.status, state_of(repair)) == ("cancelled", State.AWAITING_DIAGNOSIS)
     assert ordered(Machine.objects.get(pk=repair.machine_id)).status == "ordered"
@@ -111,7 +108,7 @@ def test_giving_up_moves_no_machine_that_was_taken_elsewhere():
     repair = under_way()
     Machine.objects.filter(pk=repair.machine_id).update(state=State.LEMON_REVIEW)
 
-    services.cancel_repair(repair, reason="for review", by=KIM, now=NOW + 2 * HOUR)
+    services.cancel_repair(repair, reason="for review", actor="kim", now=NOW + 2 * HOUR)
 
     assert state_of(repair) == State.LEMON_REVIEW
 
@@ -182,9 +179,9 @@ def test_a_closed_repair_takes_no_step():
     repair = closed(under_way())
 
     with pytest.raises(IllegalRepairStep, match="closed cannot start; possible: none, it is over"):
-        services.start_repair(repair, by=KIM, now=NOW + 3 * HOUR)
+        services.start_repair(repair, actor="kim", now=NOW + 3 * HOUR)
     with pytest.raises(IllegalRepairStep):
-        services.assign_repair(repair, by=By("kim", technician_name="kim"), now=NOW)
+        services.assign_repair(repair, actor="kim", technician_name="kim", now=NOW)
 
 
 def test_a_step_that_the_machine_cannot_take_leaves_the_repair_as_it_is():
@@ -205,7 +202,7 @@ def test_a_step_by_an_outdated_view_does_what_the_row_allows():
     closed(repair)
 
     with pytest.raises(IllegalRepairStep, match="is closed"):
-        services.cancel_repair(outdated, reason="late", by=KIM, now=NOW + 3 * HOUR)
+        services.cancel_repair(outdated, reason="late", actor="kim", now=NOW + 3 * HOUR)
 
 
 def test_a_swap_is_not_done_without_a_part():
@@ -260,12 +257,12 @@ def test_one_part_cannot_come_into_two_slots():
 
 def test_what_goes_to_a_supplier_has_a_case():
     with pytest.raises(RepairRefused, match="needs the number of the supplier's case"):
-        services.send_to_supplier(ordered(), supplier_case=" ", by=KIM, now=NOW)
+        services.send_to_supplier(ordered(), supplier_case=" ", actor="kim", now=NOW)
 
 
 def test_whoever_laid_hands_on_a_repair_does_not_review_its_gate():
     first, second, third = make_user("kim"), make_user("lee"), make_user("sam")
-    repair = closed(under_way(user=first), by=services.by_person(second))
+    repair = closed(under_way(user=first), **by(second))
     gate = Gate.objects.get(repair=repair)
 
     assert [bool(why_not_review(gate, user)) for user in (first, second, third)] == [

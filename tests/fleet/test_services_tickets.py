@@ -27,7 +27,6 @@ from tests.fleet.repairs_world import HOUR, closed, make_broken, ordered, under_
 pytestmark = pytest.mark.django_db
 
 KEY = b"s" * 32
-KIM = services.By("kim")
 
 
 class TicketSystem(http.server.ThreadingHTTPServer):
@@ -99,8 +98,8 @@ def test_a_ticket_system_is_told_of_each_step_once(dcim: TicketSystem):
     repair = ordered()
     tasks.tell_tickets()
     tasks.tell_tickets()
-    services.start_repair(repair, by=KIM, now=NOW + HOUR)
-    services.send_to_supplier(repair, supplier_case="RMA-7", by=KIM, now=NOW + 2 * HOUR)
+    services.start_repair(repair, actor="kim", now=NOW + HOUR)
+    services.send_to_supplier(repair, supplier_case="RMA-7", actor="kim", now=NOW + 2 * HOUR)
     tasks.tell_tickets()
 
     first, second = dcim.told
@@ -247,9 +246,9 @@ def test_a_system_is_not_told_what_it_said_itself(dcim: TicketSystem):
 
 def test_our_own_echo_changes_nothing_however_late_it_comes(dcim: TicketSystem):
     repair = ordered()
-    services.start_repair(repair, by=KIM, now=NOW + HOUR)
+    services.start_repair(repair, actor="kim", now=NOW + HOUR)
     services.tell_tickets()
-    services.send_to_supplier(repair, supplier_case="RMA-7", by=KIM, now=NOW + 2 * HOUR)
+    services.send_to_supplier(repair, supplier_case="RMA-7", actor="kim", now=NOW + 2 * HOUR)
 
     answer = dcim.says(repair=repair.pk, state="in_progress", caused_by=dcim.ids[0]).json()
 
@@ -268,7 +267,7 @@ def test_what_is_so_already_changes_nothing(dcim: TicketSystem):
 def test_a_message_that_comes_twice_is_answered_as_before_and_done_once(dcim: TicketSystem):
     repair = ordered()
     first = dcim.says(message_id="m1", repair=repair.pk, state="in_progress")
-    services.send_to_supplier(repair, supplier_case="RMA-7", by=KIM, now=NOW + 2 * HOUR)
+    services.send_to_supplier(repair, supplier_case="RMA-7", actor="kim", now=NOW + 2 * HOUR)
 
     second = dcim.says(message_id="m1", repair=repair.pk, state="in_progress")
 
