@@ -13,14 +13,14 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
-from scipy.stats import binom
+from scipy.stats import binom, hypergeom
 
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
 from rollouts.analysis.halting import Foretold, in_sequence, surprise_halt_power
@@ -46,6 +46,8 @@ _FIXED_POINT_STEPS = 5
 _FURTHEST_EXTRAPOLATION = 2.0
 _POINTS, _POINTS_OF_MANY_LOOKS = 32, 12
 """Ranks at which a count is taken for its whole distribution."""
+_MANY_HITS = 1_000.0
+"""Expected hits of both arms from which a share's test is taken as normal."""
 
 
 class FaultHistory(Protocol):
@@ -435,6 +437,68 @@ def severe_ni_power(
     if spread == 0:
         return float(margin > bound * error)
     return float(ndtr((margin - bound * error) / spread))
+
+
+def share_halt_power(
+    share: float, *, n_canary: int, n_control: int, rise: float, level: float
+) -> float:
+    """Chance that one look at `level` finds a share that is `rise` higher on canaries.
+
+    Notes
+    -----
+    The re-assignment of hits is hypergeometric: exact over the canaries' hits, at 32 ranks of the
+    controls'. With many hits normal, each arm with its own spread, half a count taken off. The
+    occasions (units, or interruptions) are taken as independent.
+
+    Examples
+    --------
+    Of 64 canaries and 256 controls a fiftieth is silent; another tenth of the canaries falls so:
+
+    >>> power = share_halt_power(0.02, n_canary=64, n_control=256, rise=0.1, level=0.002)
+    >>> 0.5 < power < 0.6
+    True
+    """
+    _check_arms(n_canary, n_control)
+    if not (0 <= share < 1 and 0 <= share + rise <= 1 and 0 <= level < 1):
+        raise InvalidSample(
+            f"shares and a level lie in [0, 1): got {share}, {share + rise} and {level}"
+        )
+    if level == 0:
+        return 0.0
+    moved = share + rise
+    if n_canary * moved + n_control * share > _MANY_HITS:
+        return _many_hits_power(share, moved, arms=(n_canary, n_control), level=level)
+    ranks = (np.arange(_POINTS) + 0.5) / _POINTS
+    controls = binomial_upper(1 - ranks, np.array([float(n_control)]), share)
+    hits, times = np.unique(controls, return_counts=True)
+    needed = _hits_that_halt(n_canary, n_control, tuple(hits.astype(int).tolist()), level)
+    return float(times @ binom.sf(np.array(needed) - 1, n_canary, moved)) / _POINTS
+
+
+def _many_hits_power(share: float, moved: float, *, arms: tuple[int, int], level: float) -> float:
+    n_canary, n_control = arms
+    weight = n_canary * n_control / (n_canary + n_control)
+    pooled = (n_canary * moved + n_control * share) / (n_canary + n_control)
+    error = math.sqrt(pooled * (1 - pooled) / weight)
+    spread = math.sqrt(moved * (1 - moved) / n_canary + share * (1 - share) / n_control)
+    shift = moved - share - 0.5 / weight
+    return float(ndtr((shift + float(ndtri(level)) * error) / spread))
+
+
+@lru_cache(maxsize=256)
+def _hits_that_halt(
+    n_canary: int, n_control: int, controls: tuple[int, ...], level: float
+) -> tuple[int, ...]:
+    """For each count of hit controls, the fewest hit canaries that halt; none do: one too many."""
+    everybody = n_canary + n_control
+    return tuple(
+        bisect_left(
+            range(n_canary + 1),
+            True,
+            key=lambda x: bool(hypergeom.sf(x - 1, everybody, n_canary, x + hit) <= level),
+        )
+        for hit in controls
+    )
 
 
 def install_ni_power(attempts: int, *, failure_share: float, limit: float, beta: float) -> float:

@@ -23,7 +23,9 @@ from benchmarks.decisions import (
 )
 from benchmarks.kept import Kept, Part
 from benchmarks.statistics import Share, Tally
-from benchmarks.waves import draw_wave
+from benchmarks.waves import HOUR, draw_wave
+from rollouts.analysis import judge
+from rollouts.analysis.wave import Look
 
 SMALL = Cell(size="8+32", ratio=5.0)
 
@@ -203,3 +205,29 @@ def test_the_picture_is_well_formed_and_names_every_judge():
 
     ElementTree.fromstring(drawn)
     assert all(name in drawn for name in ("Coalmine", "Kayenta", "MaxSPRT"))
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_looks_on_the_way_cost_drops_of_throughput_next_to_nothing():
+    # What a Brownian motion loses of an even chance is nine points.
+    cell, waves = Cell(policy="throughput", size="8+32", drop=0.02), 150
+    halted = {1: 0, 16: 0}
+    for replication in range(50_000, 50_000 + waves):
+        wave = draw_wave(cell, replication)
+        policy = judges.policy_for(cell, resamples=499, seed=replication)
+        for number in halted:
+            looks = [
+                Look(k, k * cell.hours * HOUR / number, k / number) for k in range(1, number + 1)
+            ]
+            evaluations, _ = judge.evaluate(
+                wave.samples,
+                policy,
+                judges.plan_of(wave, policy),
+                looks=looks,
+                state=judge.initial_state(wave.samples, policy),
+            )
+            halted[number] += evaluations[-1].guardrails[0].crossed
+
+    assert 0.4 < halted[1] / waves < 0.7
+    assert (halted[1] - halted[16]) / waves < 0.05

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rollouts.analysis import judge
 from rollouts.analysis.halting import Foretold, in_sequence, surprise_halt_power
 from rollouts.analysis.outlook import HALT_POWERS, FaultChances, Schedule, outlook
 from rollouts.analysis.power import FaultCounts
@@ -15,23 +14,6 @@ from tests.rollouts.analysis.worlds import FAULTS, Drawn
 
 WAVES = 100
 LOOKS = 16
-
-
-def halted(drawn: Drawn, *, seed: int) -> float:
-    """Share of waves that the judge halts."""
-    found = 0
-    for wave in range(WAVES):
-        samples = drawn.draw(1000 * seed + wave)
-        policy = worlds.policy(FAULTS, resamples=499, seed=wave)
-        evaluations, _ = judge.evaluate(
-            samples,
-            policy,
-            worlds.recorded(samples),
-            looks=worlds.looks(samples, LOOKS),
-            state=judge.initial_state(samples, policy),
-        )
-        found += evaluations[-1].guardrails[0].crossed
-    return found / WAVES
 
 
 @pytest.mark.statistical
@@ -53,9 +35,9 @@ def test_waves_halt_as_often_as_the_planner_said(jobs: int, rate: float):
     for seed, (power, ratio) in enumerate(zip(HALT_POWERS, said.halts_on, strict=True), start=jobs):
         assert ratio is not None
         error = math.sqrt(power * (1 - power) / WAVES)
-        assert halted(replace(drawn, rate_ratio=ratio), seed=seed) == pytest.approx(
-            power, abs=2.5 * error
-        )
+        worse = replace(drawn, rate_ratio=ratio)
+        found = worlds.halted(worse, FAULTS, looks_each=LOOKS, waves=WAVES, seed=seed)
+        assert found == pytest.approx(power, abs=2.5 * error)
 
 
 def test_the_first_look_alone_is_the_last_where_a_harm_cannot_be_missed():

@@ -1,16 +1,22 @@
 """What a wave can decide: the chances of the planner, inverted for people."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
 from rollouts.analysis import power
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
 from rollouts.analysis.outlook import (
+    HALT_POWERS,
+    Chances,
     DropChances,
     FaultChances,
     InstallChances,
+    LostWorkChances,
     NovelChances,
     RecoveryChances,
     Schedule,
@@ -18,6 +24,9 @@ from rollouts.analysis.outlook import (
     outlook,
     smallest,
 )
+from rollouts.analysis.policy import Guardrail
+from tests.rollouts.analysis import worlds
+from tests.rollouts.analysis.worlds import Drawn
 
 CHECKPOINTS = [(0.25, 2.498), (0.5, 2.202), (0.75, 1.996), (1.0, 1.827)]
 BUSY = FaultChances(power.FaultRate(0.2, dispersion=0.5))
@@ -206,3 +215,92 @@ def test_impossible_schedules_are_refused():
         wave(halt_level=1.0)
     with pytest.raises(InvalidSample, match="between"):
         smallest(lambda x: x, target=0.5, low=1.0, high=1.0)
+
+
+# --- what looks on the way cost ----------------------------------------------------------------
+
+
+def test_looks_on_the_way_cost_recovery_times_nine_points_of_eighty():
+    # One look at the end would find this ratio with 80 %: sigma .75, 38.4 and 153.6 interruptions.
+    error = 0.75 * math.sqrt(1 / 38.4 + 1 / 153.6)
+    ratio = math.exp(error * (norm.isf(0.05) + norm.ppf(0.8)))
+
+    chance = RecoveryChances(0.2).halts(ratio, canaries=64, controls=256, days=3.0, level=0.05)
+
+    assert chance == pytest.approx(0.71, abs=0.005)
+
+
+def test_looks_on_the_way_cost_severe_paths_and_lost_work_something_and_the_level_nothing():
+    sizes = {"canaries": 64, "controls": 256, "days": 3.0, "level": 0.05}
+    lost = power.LostWork(mean=0.2, variance=0.14, within=0.12, days=3.0)
+    arms = {"n_canary": 38, "n_control": 154, "level": 0.05}
+
+    severe_at_the_end = power.share_halt_power(0.17, rise=0.2, **arms)
+    lost_at_the_end = power.lost_work_halt_power(
+        lost, n_canary=64, n_control=256, days=3.0, ratio=1.7, alpha=0.05
+    )
+
+    for chances, effect, at_the_end in (
+        (ShareChances(0.17, 0.2), 0.2, severe_at_the_end),
+        (LostWorkChances(lost), 1.7, lost_at_the_end),
+    ):
+        assert 0.05 < at_the_end - chances.halts(effect, **sizes) < 0.11
+        assert chances.halts(chances.unchanged, **sizes) <= 0.0501
+
+
+def test_what_machines_show_from_the_first_look_on_costs_nothing_to_look_at():
+    sizes = {"canaries": 64, "controls": 256, "days": 3.0, "level": 0.05}
+    error = 0.02 * math.sqrt(1 / 64 + 1 / 256)
+
+    drop = DropChances(0.02).halts(error * (norm.isf(0.05) + norm.ppf(0.8)), **sizes)
+    silent = ShareChances(0.02).halts(0.1, **sizes)
+
+    assert drop == pytest.approx(0.8)
+    assert silent == power.share_halt_power(0.02, n_canary=64, n_control=256, rise=0.1, level=0.05)
+
+
+def lost_before(drawn: Drawn) -> power.LostWork:
+    rows = replace(drawn, jobs=500).draw(9).recoveries
+    assert rows is not None
+    hours = np.minimum(rows.recovery_seconds / 3600, 8)
+    roots = np.bincount(rows.machine, weights=np.sqrt(hours), minlength=20 * 500)
+    return power.LostWork(roots.mean(), roots.var(), within=hours.sum() / roots.size, days=3.0)
+
+
+RESTARTS = Drawn(jobs=16, rate_per_day=0.2, has_reports=False, has_recoveries=True)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("guardrail", "chances", "worse"),
+    [
+        (
+            worlds.RECOVERY,
+            lambda: RecoveryChances(0.2, sigma=0.7),
+            lambda ratio: replace(RESTARTS, recovery_factor=ratio),
+        ),
+        (
+            worlds.SEVERE,
+            lambda: ShareChances(0.17, 0.2),
+            lambda rise: replace(RESTARTS, severe_rise=rise),
+        ),
+        (
+            worlds.LOST_WORK,
+            lambda: LostWorkChances(lost_before(RESTARTS)),
+            lambda ratio: replace(RESTARTS, rate_ratio=ratio),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Guardrail) else "",
+)
+def test_waves_halt_on_interruptions_as_often_as_the_planner_said(
+    guardrail: Guardrail, chances: Callable[[], Chances], worse: Callable[[float], Drawn]
+):
+    waves = 100
+    said = outlook(chances(), wave(), margin=None, halts=True)
+
+    for seed, (chance, effect) in enumerate(zip(HALT_POWERS, said.halts_on, strict=True), start=1):
+        assert effect is not None
+        found = worlds.halted(worse(effect), guardrail, looks_each=16, waves=waves, seed=seed)
+        error = math.sqrt(chance * (1 - chance) / waves)
+        assert found == pytest.approx(chance, abs=2.5 * error)

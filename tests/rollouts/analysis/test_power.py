@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import nbinom, norm
+from scipy.stats import binom, hypergeom, nbinom, norm
 
 from rollouts.analysis import power
 from rollouts.analysis.errors import InvalidLevel, InvalidSample
@@ -27,6 +27,7 @@ from rollouts.analysis.power import (
     recovery_ni_power,
     schoenfeld_events,
     severe_ni_power,
+    share_halt_power,
     throughput_ni_power,
     zero_event_exposure,
 )
@@ -238,6 +239,42 @@ def test_severe_path_power_is_that_of_the_simulated_prototype(interruptions, pro
     assert power == pytest.approx(prototype, abs=0.06)
 
 
+def every_table(share: float, *, n_canary: int, n_control: int, rise: float, level: float) -> float:
+    """Chance of all pairs of counts whose hypergeometric tail lies within the level."""
+    canaries, controls = np.arange(n_canary + 1)[:, None], np.arange(n_control + 1)
+    tail = hypergeom.sf(canaries - 1, n_canary + n_control, n_canary, canaries + controls)
+    chance = binom.pmf(canaries, n_canary, share + rise) * binom.pmf(controls, n_control, share)
+    return float(chance[tail <= level].sum())
+
+
+@pytest.mark.parametrize("rise", [0.02, 0.05, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize(
+    ("n_canary", "n_control", "share", "level"),
+    [
+        (8, 32, 0.02, 0.05),
+        (64, 256, 0.02, 0.002),
+        (20, 580, 0.02, 0.0005),
+        (38, 154, 0.17, 0.05),
+        (38, 154, 0.17, 0.004),
+    ],
+)
+def test_a_share_that_rises_is_found_as_often_as_all_tables_say(
+    n_canary, n_control, share, level, rise
+):
+    wave = {"n_canary": n_canary, "n_control": n_control, "rise": rise, "level": level}
+
+    assert share_halt_power(share, **wave) == pytest.approx(every_table(share, **wave), abs=0.006)
+
+
+def test_with_many_hits_a_share_is_found_as_often_as_the_exact_test_finds_it(monkeypatch):
+    wave = {"n_canary": 400, "n_control": 1_600, "rise": 0.06, "level": 0.004}
+    exact = share_halt_power(0.17, **wave)
+    monkeypatch.setattr(power, "_MANY_HITS", 300.0)
+
+    assert 0.4 < exact < 0.6
+    assert share_halt_power(0.17, **wave) == pytest.approx(exact, abs=0.03)
+
+
 def test_no_interruption_decides_nothing():
     assert recovery_ni_power(0, 40, bound=LAST_BOUND) == 0
     assert severe_ni_power(0, 0, bound=LAST_BOUND) == 0
@@ -374,6 +411,8 @@ def test_impossible_plans_are_refused():
         FaultCounts(np.array([-1, 2]), days=3.0)
     with pytest.raises(InvalidSample, match="finite"):
         FaultRate(math.nan)
+    with pytest.raises(InvalidSample, match="shares and a level"):
+        share_halt_power(0.5, rise=0.6, level=0.05, **arms)
     with pytest.raises(InvalidLevel, match="power"):
         needed_exposure(FaultRate(0.1), margin=2.0, bound=1.8, power=1.0, **arms)
     with pytest.raises(InvalidLevel, match="alpha"):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from rollouts.analysis import judge
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.samples import (
     AttemptRows,
@@ -174,6 +175,7 @@ class Drawn:
     rate_ratio: float = 1.0
     drop: float = 0.0
     recovery_factor: float = 1.0
+    severe_rise: float = 0.0
     lemons: float = 0.015
     burst: float = 0.0
     shocks_per_day: float = 0.0
@@ -278,6 +280,9 @@ class Drawn:
         self, rng: np.random.Generator, is_canary: np.ndarray, machine: np.ndarray, time: np.ndarray
     ) -> RecoveryRows:
         path = rng.choice(4, machine.size, p=[0.5, 0.33, 0.155, 0.015])
+        if self.severe_rise:  # instead of a replica the whole job restarts
+            moves = rng.random(machine.size) < self.severe_rise / 0.33
+            path[moves & (path == 1) & is_canary[machine]] = 2
         median = np.array([60.0, 480.0, 1800.0, 7200.0])[path]
         factor = np.where(is_canary[machine], self.recovery_factor, 1.0)
         seconds = np.minimum(median * np.exp(0.7 * rng.standard_normal(machine.size)), 8 * HOUR)
@@ -291,3 +296,20 @@ class Drawn:
             path=path.astype(np.int64),
             paths=("continued", "replica_restarted", "job_restarted_from_checkpoint", "job_lost"),
         )
+
+
+def halted(drawn: Drawn, guardrail: Guardrail, *, looks_each: int, waves: int, seed: int) -> float:
+    """Share of waves that the judge halts by this guardrail alone, at level .05."""
+    found = 0
+    for wave in range(waves):
+        samples = drawn.draw(1000 * seed + wave)
+        alone = policy(guardrail, resamples=499, seed=wave)
+        evaluations, _ = judge.evaluate(
+            samples,
+            alone,
+            recorded(samples),
+            looks=looks(samples, looks_each),
+            state=judge.initial_state(samples, alone),
+        )
+        found += evaluations[-1].guardrails[0].crossed
+    return found / waves
