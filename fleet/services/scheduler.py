@@ -148,11 +148,13 @@ def _free(word: SchedulerWord, *, now: datetime) -> bool:
 def _reason(machine: Machine) -> str:
     """Return under which reason the machine is kept away: a rollout's that has begun to, or ours.
 
-    So no machine is drained under two reasons, and the first one is lifted when it comes back.
+    So no machine is drained under two reasons, and the first one is lifted when it comes back. A
+    rollout that gave the machine back has nothing to do with why it is out by now.
     """
-    drains = StateChange.objects.filter(machine=machine, trigger=Trigger.DRAIN).order_by("-pk")
-    actor = drains.values_list("actor", flat=True).first() or ""
-    return actor if actor.startswith(_ROLLOUT) else OURS
+    speaks = Q(trigger=Trigger.DRAIN) | Q(new_state=State.IN_SERVICE)
+    changes = StateChange.objects.filter(speaks, machine=machine).order_by("-pk")
+    trigger, actor = changes.values_list("trigger", "actor").first() or ("", "")
+    return actor if trigger == Trigger.DRAIN and actor.startswith(_ROLLOUT) else OURS
 
 
 def _is_idle(machine: Machine, seen: Occupancy) -> bool:

@@ -172,6 +172,17 @@ def test_a_machine_that_a_rollout_drained_is_kept_away_under_the_rollouts_reason
     assert reasons(machine) == set()
 
 
+def test_a_machine_that_a_rollout_gave_back_is_kept_away_later_under_our_own_reason():
+    machine = make_machine()
+    for trigger, gate in ((Trigger.DRAIN, ""), (Trigger.CALL_OFF, "untouched")):
+        services.move_machine(machine, trigger, actor="rollout:7", now=NOW, gate=gate)
+    services.move_machine(machine, Trigger.TAKE_OUT, actor="kim", now=NOW)
+
+    tell()
+
+    assert reasons(machine) == {"coalmine"}
+
+
 def test_a_drain_that_a_rollout_leaves_behind_under_a_persons_cordon_is_lifted_with_it():
     machine = make_machine()
     cordon = services.cordon(machine, owner="ann", reason="waiting for vendor", now=NOW)
