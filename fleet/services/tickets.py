@@ -256,7 +256,7 @@ def take_ticket(
         TicketLink.objects.filter(pk=link.pk).update(told=F("newest"), told_at=timezone.now())
     answer = {
         "repair": repair.pk,
-        "ticket": said.ticket,
+        "ticket": link.ticket,
         "state": TICKET_STATES[Status(repair.status)],
         "accepts": ticket_states_from(Status(repair.status)),
         "is_changed": is_changed,

@@ -277,6 +277,15 @@ def test_a_message_that_comes_twice_is_answered_as_before_and_done_once(dcim: Ti
     assert TicketReceipt.objects.count() == 1
 
 
+def test_an_answer_names_the_ticket_of_the_repair_whoever_named_it(dcim: TicketSystem):
+    repair = ordered()
+    named = dcim.says(message_id="m1", repair=repair.pk, ticket="DC-9", state="in_progress")
+
+    later = dcim.says(message_id="m2", repair=repair.pk, state="in_progress")
+
+    assert [answer.json()["ticket"] for answer in (named, later)] == ["DC-9", "DC-9"]
+
+
 def test_an_identifier_is_good_for_one_message(dcim: TicketSystem):
     repair = ordered()
     dcim.says(message_id="m1", repair=repair.pk, state="in_progress")
