@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
-from rest_framework.generics import get_object_or_404
+from rest_framework.exceptions import NotFound
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,12 +26,14 @@ from fleet.api.base import (
     person,
 )
 from fleet.hints import hint
-from fleet.models import BreakGlass, Cordon, HandOver, Notice, StateChange, TakeOut, Team
+from fleet.models import BreakGlass, Cordon, HandOver, Machine, Notice, StateChange, TakeOut, Team
 
 WORK = "fleet.work_repair"
 REVIEW = "fleet.review_gate"
 HANDS = (WORK, "fleet.run_gate", REVIEW)
 _TRUE_FALSE = [("true", "true"), ("false", "false")]
+#: Standing cordons that a refusal names.
+_MOST_NAMED = 20
 
 
 class HasHands(BasePermission):
@@ -296,7 +298,9 @@ class LifecycleActions(StrictViewSet):
         machine, body = self.get_object(), body_of(request, LiftSerializer)
         owner = person(request).get_username()
         standing = machine.cordons.filter(lifted_at=None, **body).order_by("pk")
-        own = standing.filter(owner=owner).first() or get_object_or_404(standing[:1])
+        own = standing.filter(owner=owner).first() or standing.first()
+        if own is None:
+            raise NotFound(_no_such_cordon(machine, body["reason"]))
         lifted = services.lift_cordon(own, owner=owner, now=clock.now())
         hint(tasks.tell_scheduler)
         return _made(CordonSerializer(lifted))
@@ -314,6 +318,12 @@ class LifecycleActions(StrictViewSet):
         glass = services.break_glass(machine, user=person(request), now=clock.now(), **body)
         hint(tasks.tell_scheduler)
         return _made(BreakGlassSerializer(glass))
+
+
+def _no_such_cordon(machine: Machine, reason: str) -> str:
+    standing = machine.cordons.filter(lifted_at=None).order_by("pk").values_list("owner", "reason")
+    named = ", ".join(f"{text!r} of {owner}" for owner, text in standing[:_MOST_NAMED])
+    return f"no cordon on {machine} says {reason!r}; standing: {named or 'none'}"
 
 
 def _made(serializer: Any) -> Response:

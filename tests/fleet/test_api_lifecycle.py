@@ -135,6 +135,17 @@ def test_cordons_stand_by_owner_and_reason_and_nobody_lifts_anothers():
     assert [one["reason"] for one in by_owner] == ["noise"]
 
 
+def test_who_misspells_a_cordon_is_told_which_stand():
+    machine = make_machine()
+    services.cordon(machine, owner="ann", reason="waiting for vendor", now=NOW)
+
+    response = client_of("operator").post(address(machine, "lift"), {"reason": "wating"})
+
+    assert response.status_code == 404
+    told = response.json()["detail"]
+    assert "says 'wating'; standing: 'waiting for vendor' of ann" in told
+
+
 def test_a_cordon_that_does_not_stand_is_not_found():
     response = client_of("operator").post(address(make_machine(), "lift"), {"reason": "noise"})
 
