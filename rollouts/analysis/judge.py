@@ -53,7 +53,7 @@ __all__ = [
     "recommend",
 ]
 
-ENGINE_VERSION = "4"
+ENGINE_VERSION = "5"
 """Changes whenever the same samples could give other integers or another verdict."""
 
 NEAR = "is_near_canary"

@@ -2,7 +2,8 @@
 
 A report is divided by the level of its workload, pooled over both arms after the tested effect
 was taken out of the canaries, and limited to [0, 1.2]: one stuck or boasting machine cannot
-carry the mean. A unit's outcome is the mean over its workloads of its mean within each.
+carry the mean, nor, by reports far beyond its workload's median, the level that all are divided
+by. A unit's outcome is the mean over its workloads of its mean within each.
 """
 
 import math
@@ -20,6 +21,8 @@ HIGHEST_RELATIVE = 1.2
 """Reports above this share of nominal count as this share."""
 LOWEST_RELATIVE = 0.01
 """Log means are taken of at least this share of nominal."""
+MOST_MEDIANS = 10.0
+"""Reports above so many medians of their workload are nonsense, and count as so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,29 @@ def _shares(known: BoolArray) -> FloatArray:
     return np.asarray(np.divide(1.0, seen, out=np.zeros(seen.size), where=seen > 0))
 
 
+def without_nonsense(value: FloatArray, workload: IntArray) -> FloatArray:
+    """Reports, each limited to `MOST_MEDIANS` times the median of its workload's positive ones.
+
+    A counter that ran over says a thousand million times what the others say. In the level, one
+    such report would leave next to nothing of all others, and nothing to compare.
+
+    Examples
+    --------
+    >>> without_nonsense(np.array([1.0, 0.0, 2.0, 3.0, 1e9]), np.zeros(5, int)).tolist()
+    [1.0, 0.0, 2.0, 3.0, 25.0]
+    """
+    is_positive = value > 0
+    if not is_positive.any() or value.max() <= MOST_MEDIANS * value[is_positive].min():
+        return value
+    limited = value.copy()
+    for kind in np.unique(workload).tolist():
+        here = workload == kind
+        positive = value[here & is_positive]
+        if positive.size:
+            limited[here] = np.minimum(value[here], MOST_MEDIANS * np.median(positive))
+    return limited
+
+
 def relative_throughput(
     table: ThroughputTable, *, is_canary: BoolArray, factor: float
 ) -> RelativeThroughput:
@@ -98,7 +124,7 @@ def relative_throughput(
     [1.0, 1.0]
     """
     mine = is_canary[table.unit]
-    value = table.value * np.where(mine, factor, 1.0)
+    value = without_nonsense(table.value * np.where(mine, factor, 1.0), table.workload)
     size = np.bincount(table.workload, minlength=table.workloads)
     total = np.bincount(table.workload, weights=value, minlength=table.workloads)
     level = np.divide(total, size, out=np.ones(table.workloads), where=(size > 0) & (total > 0))
@@ -221,7 +247,7 @@ def throughput_ratio(
     >>> round(found.overall.estimate, 3), round(found.overall.interval.high, 3)
     (0.97, 0.993)
     """
-    cells, known = table.cell_means(table.value)
+    cells, known = table.cell_means(without_nonsense(table.value, table.workload))
     by_workload = []
     total, seen = np.zeros(table.units), np.zeros(table.units)
     for w in range(table.workloads):

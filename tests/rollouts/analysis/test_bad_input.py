@@ -170,6 +170,21 @@ def test_throughput_without_any_variance_is_no_measurement():
     assert "exactly the same throughput" in evaluations[-1].guardrails[0].reason
 
 
+@pytest.mark.parametrize("boast", [1e9, 1e18, 1e90])
+def test_a_nonsensical_report_of_a_canary_never_proves_slow_canaries_sound(boast):
+    # One of 40 by chance is no more than the level of the last checkpoint.
+    levels = np.array(speeds(160)) * np.where(np.arange(160) < 4, 0.6, 1.0)
+    rows = worlds.reports(levels.tolist(), hours=48)
+    said = rows.throughput.copy()
+    said[0] = boast
+
+    evaluations = judged(
+        replace(full(4, 156), observations=replace(rows, throughput=said)), THROUGHPUT
+    )
+
+    assert evaluations[-1].guardrails[0].verdict is Verdict.HARMFUL
+
+
 def test_recovery_times_without_any_variance_are_no_measurement():
     rows = worlds.recoveries([(m, 1.0 + 7 * m % 120 / 4, 10.0) for m in range(120)])
 

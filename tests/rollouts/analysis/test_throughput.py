@@ -11,6 +11,7 @@ from rollouts.analysis.throughput import (
     relative_throughput,
     throughput_ratio,
     welch_ratio,
+    without_nonsense,
 )
 
 
@@ -51,6 +52,33 @@ def test_a_boasting_report_counts_no_more_than_the_limit():
     got = relative_throughput(table(rows, units=2), is_canary=CANARY, factor=1.0)
 
     assert got.mean[0] == HIGHEST_RELATIVE
+
+
+@pytest.mark.parametrize("boast", [1e3, 1e9, 1e18])
+def test_a_nonsensical_report_takes_nothing_from_what_the_others_say(boast):
+    sound = [(0, 0, 60.0), (0, 0, 60.0), *([(1, 0, 100.0)] * 198)]
+    boasting = [(0, 0, boast), *sound[1:]]
+
+    one, other = (
+        relative_throughput(table(rows, units=2), is_canary=CANARY, factor=1.0)
+        for rows in (sound, boasting)
+    )
+
+    assert other.mean[1] == pytest.approx(one.mean[1], rel=0.05)
+
+
+def test_reports_of_an_honest_workload_are_left_as_they_are():
+    value = np.array([0.0, 80.0, 100.0, 120.0, 0.5, 0.6])
+
+    assert without_nonsense(value, np.array([0, 0, 0, 0, 1, 1])).tolist() == value.tolist()
+
+
+def test_a_nonsensical_report_does_not_make_slow_canaries_look_fast():
+    rows = [(0, 0, 1e9), *([(0, 0, 60.0)] * 99), *([(1, 0, 100.0)] * 100)]
+
+    found = throughput_ratio(table(rows, units=2), is_canary=CANARY, strata=ONE)
+
+    assert found.overall.estimate == pytest.approx(0.6, abs=0.1)
 
 
 def test_the_slope_is_the_derivative_where_levels_are_held():
