@@ -16,8 +16,9 @@ from fleet.models import (
     Recovery,
     StateChange,
 )
-from rollouts import aggregation, policies
-from rollouts.aggregation import samples_for
+from rollouts import policies
+from rollouts.aggregation import before, samples_for
+from rollouts.aggregation.reading import PRE_DAYS
 from rollouts.analysis import judge
 from rollouts.analysis.errors import UnitMismatch
 from rollouts.analysis.wave import Look, WavePlan
@@ -297,7 +298,7 @@ def test_service_before_the_period_before_is_cut():
 
     samples = samples_for(make_wave([a], []), as_of=AS_OF)
 
-    assert spans(samples) == [("a", -2.0 - 24 * aggregation.PRE_DAYS, np.inf)]
+    assert spans(samples) == [("a", -2.0 - 24 * PRE_DAYS, np.inf)]
 
 
 def test_a_machine_without_recorded_moves_is_in_service_since_it_entered():
@@ -501,7 +502,7 @@ def test_the_fault_covariate_is_the_count_before_the_wave():
     wave = make_wave([b], [a])
     for number in range(4):
         fail(a, at=START - hours(1 + number))
-    fail(b, at=START - timedelta(days=aggregation.PRE_DAYS, hours=1))
+    fail(b, at=START - timedelta(days=PRE_DAYS, hours=1))
     fail(b, at=START + hours(1))  # after the wave's start: the arms may differ already
 
     assert samples_for(wave, as_of=AS_OF).units.covariates["faults"].tolist() == [4.0, 0.0]
@@ -553,7 +554,7 @@ def test_the_install_baseline_comes_from_completed_rollouts_of_the_same_activati
     attempt(past, c, finished=START - hours(50))
     wave, other = make_wave([a], [b]), make_wave([a], [b])
     FirmwareImage.objects.filter(bundles=other.rollout.bundle).update(activation="ac_cycle")
-    monkeypatch.setattr(aggregation, "LEAST_BASELINE_ATTEMPTS", 3)
+    monkeypatch.setattr(before, "LEAST_BASELINE_ATTEMPTS", 3)
 
     running = samples_for(wave, as_of=AS_OF).install_baseline
     Rollout.objects.filter(pk=past.rollout_id).update(
@@ -562,7 +563,7 @@ def test_the_install_baseline_comes_from_completed_rollouts_of_the_same_activati
     completed = samples_for(wave, as_of=AS_OF).install_baseline
     unlike = samples_for(other, as_of=AS_OF).install_baseline
 
-    assert running == unlike == aggregation.FIELD_BASELINE
+    assert running == unlike == before.FIELD_BASELINE
     assert completed == pytest.approx(1 / 3)
 
 
