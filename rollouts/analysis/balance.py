@@ -1,5 +1,6 @@
 """Was the draw a draw: the arms compared on the period before, where no bundle can have acted."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,6 +48,30 @@ class Balance:
     @property
     def is_broken(self) -> bool:
         return self.p < BROKEN_P
+
+
+def least_resamples(metrics: int) -> int:
+    """Re-assignments with which so many metrics can show a broken draw, with half as many to spare.
+
+    Two directions and Bonferroni: no p can lie below `2 metrics / (re-assignments + 1)`.
+
+    Examples
+    --------
+    >>> least_resamples(10)
+    29999
+    """
+    return math.ceil(3 * metrics / BROKEN_P) - 1
+
+
+def can_break(metrics: int, *, design: Design) -> bool:
+    """Whether there are assignments enough for a p that shows a broken draw.
+
+    Examples
+    --------
+    >>> can_break(1, design=Design(stratum=np.zeros(16, int), is_canary=np.arange(16) < 4))
+    False
+    """
+    return design.assignments > 2 * metrics / BROKEN_P
 
 
 def integer_scores(figures: Mapping[str, FloatArray], *, stratum: IntArray) -> dict[str, IntArray]:

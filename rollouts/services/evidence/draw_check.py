@@ -12,7 +12,15 @@ from django.db import transaction
 
 from fleet.lifecycle import State
 from rollouts import policies, selectors
-from rollouts.analysis.balance import BROKEN_P, LEAST_DAYS, Balance, balance_of, integer_scores
+from rollouts.analysis.balance import (
+    BROKEN_P,
+    LEAST_DAYS,
+    Balance,
+    balance_of,
+    can_break,
+    integer_scores,
+    least_resamples,
+)
 from rollouts.analysis.judge import ENGINE_VERSION
 from rollouts.analysis.labels import Design
 from rollouts.analysis.policy import Policy
@@ -83,8 +91,11 @@ def _check(
     """Compare the arms, store what was seen, and refuse the wave if they differ too much."""
     design = Design(stratum=before.drawn.stratum, is_canary=is_canary)
     scores = integer_scores(_figures(before, policy), stratum=design.stratum)
-    found = balance_of(scores, design=design, seed=policy.seed, resamples=policy.resamples)
+    resamples = max(policy.resamples, least_resamples(len(scores)))
+    found = balance_of(scores, design=design, seed=policy.seed, resamples=resamples)
     words = f"the arms' {before.days:.1f} days before were compared: p = {found.p:.2g}"
+    if scores and not can_break(len(scores), design=design):
+        words += f"; with {design.assignments} assignments no p can show that a draw is broken"
     evaluation = cycles.record_check(
         wave,
         Evaluation.Kind.DRAW_CHECK,
@@ -97,7 +108,7 @@ def _check(
         },
         inputs={
             "seed": policy.seed,
-            "resamples": policy.resamples,
+            "resamples": resamples,
             "days": before.days,
             "read_from": before.source.words,
         },

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from rollouts.analysis.balance import Balance, balance_of, integer_scores
+from rollouts.analysis.balance import (
+    Balance,
+    balance_of,
+    can_break,
+    integer_scores,
+    least_resamples,
+)
 from rollouts.analysis.errors import InvalidSample
 from rollouts.analysis.labels import Design
 
@@ -80,6 +86,36 @@ def test_unknown_figures_stand_at_the_mean():
 def test_many_metrics_are_corrected_for():
     assert Balance({"a": 0.0004, "b": 0.9}).is_broken
     assert not Balance({"a": 0.0004, "b": 0.9, "c": 0.9}).is_broken
+
+
+@pytest.mark.parametrize("metrics", [1, 12, 40])
+def test_a_broken_draw_is_found_whatever_the_number_of_metrics(metrics):
+    quiet_first = np.repeat([0.0, 1.0], [40, 160])
+    rng = np.random.default_rng(8)
+    figures = {f"family {k}": rng.permutation(quiet_first) for k in range(metrics - 1)}
+
+    found = balance_before(
+        figures | {"chosen by": quiet_first},
+        design=design_of(40, 160),
+        seed=1,
+        resamples=least_resamples(metrics),
+    )
+
+    assert found.is_broken
+    assert found.worst == "chosen by"
+
+
+def test_a_design_with_few_assignments_cannot_show_a_broken_draw():
+    assert not can_break(2, design=design_of(4, 12))  # 1,820 assignments: p is 4 / 1,820 at least
+    assert can_break(2, design=design_of(6, 14))  # 38,760
+
+    found = balance_before(
+        {"faults": np.repeat([9.0, 0.0], [4, 12]), "throughput": np.arange(16.0)},
+        design=design_of(4, 12),
+        seed=1,
+        resamples=99,
+    )
+    assert not found.is_broken
 
 
 def test_nothing_known_is_nothing_broken():
