@@ -26,7 +26,7 @@ from fleet.adapters import (
 from rollouts import pipeline, tasks
 from rollouts.analysis.verdicts import DecisionKind
 from rollouts.lifecycle import WaveTrigger
-from rollouts.services.orders import steering
+from rollouts.services.attempts import starts
 
 #: The ten points, in the order in which a rollout comes by them.
 POINTS = (
@@ -166,7 +166,7 @@ def arm() -> None:
             trigger == WaveTrigger.WIDEN and die(wave.rollout.name, "before-the-next-wave")
         ),
     )
-    before(steering, "call_off_waiting", lambda rollout, **_: die(rollout.name, "while-halting"))
+    before(starts, "call_off_waiting", lambda rollout, **_: die(rollout.name, "while-halting"))
 
 
 if os.environ.get("DEADLY") == "1":

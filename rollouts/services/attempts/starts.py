@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from fleet import lifecycle as machine_lifecycle
@@ -15,9 +16,9 @@ from fleet.lifecycle import State
 from fleet.models import Cordon
 from rollouts import headroom, selectors
 from rollouts.errors import StaleRollout
-from rollouts.lifecycle import WAITING, AttemptStatus, Status
+from rollouts.lifecycle import WAITING, AttemptStatus, Status, Trigger
 from rollouts.models import Action, Attempt, Block, Decision, Order, Rollout
-from rollouts.services.records import lock, minutes_of, move_attempt, move_attempts
+from rollouts.services.records import Cause, lock, minutes_of, move, move_attempt, move_attempts
 
 #: Attempts that start before the rollout's lock is given back.
 _MOST_UNDER_ONE_LOCK = 100
@@ -268,6 +269,17 @@ def _unavailable(attempt: Attempt) -> str:
     if machine.state == State.IN_SERVICE and cordon is not None:
         return f"machine was cordoned by {cordon.owner} until the deadline: {cordon.reason}"[:300]
     return f"machine was {machine.state} until the deadline"
+
+
+def raise_fence(
+    rollout: Rollout, trigger: Trigger, *, cause: Cause, now: datetime, detail: str, **fields: Any
+) -> None:
+    """Move a rollout so that it starts nothing more: what waits is called off as `detail` says.
+
+    An attempt of an older epoch never starts; those in flight go to their end.
+    """
+    move(rollout, trigger, cause=cause, now=now, epoch=F("epoch") + 1, **fields)
+    call_off_waiting(rollout, now=now, detail=detail)
 
 
 def call_off_waiting(rollout: Rollout, *, now: datetime, detail: str) -> int:

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
 from django.utils import timezone
 
 from rollouts import selectors
@@ -21,7 +20,7 @@ from rollouts.lifecycle import (
     next_status,
 )
 from rollouts.models import Attempt, AttemptEvent, Decision, Order, Rollout, Wave
-from rollouts.services.attempts.starts import call_off_waiting
+from rollouts.services.attempts.starts import raise_fence
 from rollouts.services.plans.approvals import check_approval, check_bundle
 from rollouts.services.records import Cause, lock_family, move, move_wave, record_order
 from rollouts.services.waves import on_halt
@@ -105,8 +104,8 @@ def halt(
 
 
 def _halt(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
-    move(rollout, Trigger.HALT, cause=cause, now=now, epoch=F("epoch") + 1, due_at=now)
-    call_off_waiting(rollout, now=now, detail="the rollout was halted")
+    detail = "the rollout was halted"
+    raise_fence(rollout, Trigger.HALT, cause=cause, now=now, detail=detail, due_at=now)
     wave = selectors.current_wave(rollout)
     if wave is not None and (WaveStatus(wave.status), WaveTrigger.HALT) in WAVE_TRANSITIONS:
         move_wave(wave, WaveTrigger.HALT, cause=cause, now=now, next_look_at=None)
@@ -238,16 +237,15 @@ def roll_back(rollout: Rollout, *, actor: User, now: datetime, reason: str = "")
 def cancel(rollout: Rollout, *, actor: User, now: datetime, reason: str = "") -> Order:
     """End a rollout where it stands; cancelling undoes nothing."""
     order = record_order(rollout, Order.Kind.CANCEL, actor=actor, now=now, reason=reason)
-    move(
+    raise_fence(
         rollout,
         Trigger.CANCEL,
         cause=order,
         now=now,
-        epoch=F("epoch") + 1,
+        detail="the rollout was cancelled",
         finished_at=now,
         due_at=None,
     )
-    call_off_waiting(rollout, now=now, detail="the rollout was cancelled")
     return order
 
 

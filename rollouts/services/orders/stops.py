@@ -5,7 +5,6 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
 
 from fleet import services as fleet
 from fleet.models import FirmwareBundle
@@ -13,9 +12,9 @@ from rollouts import selectors
 from rollouts.errors import IllegalTransition, OrderRefused, StaleRollout
 from rollouts.lifecycle import TRANSITIONS, Status, Trigger
 from rollouts.models import Order, Rollout
-from rollouts.services.attempts.starts import call_off_waiting
+from rollouts.services.attempts.starts import raise_fence
 from rollouts.services.orders import steering
-from rollouts.services.records import move, record_order
+from rollouts.services.records import record_order
 
 #: What a halt of everything stops; a rollout that is going back is stopped too.
 STOPPED = tuple(status for status, trigger in TRANSITIONS if trigger is Trigger.HALT)
@@ -110,17 +109,17 @@ def supersede(
         reason=reason,
         parameters={"by": by.name, "by_id": by.pk},
     )
-    move(
+    detail = f"superseded by {by.name}"
+    raise_fence(
         rollout,
         Trigger.CANCEL,
         cause=order,
         now=now,
-        note=f"superseded by {by.name}"[:300],
-        epoch=F("epoch") + 1,
+        detail=detail,
+        note=detail[:300],
         finished_at=now,
         due_at=None,
     )
-    call_off_waiting(rollout, now=now, detail=f"superseded by {by.name}")
     return order
 
 

@@ -32,7 +32,7 @@ from rollouts.models import (
     Transition,
     Wave,
 )
-from rollouts.services.attempts.starts import call_off_waiting, queue, requeue
+from rollouts.services.attempts.starts import queue, raise_fence, requeue
 from rollouts.services.records import Cause, lock, move, move_attempts, move_wave
 from rollouts.services.waves import on_halt
 from rollouts.services.waves.companions import companions
@@ -323,16 +323,15 @@ def start_roll_back(rollout: Rollout, *, cause: Cause, now: datetime) -> None:
     """
     if rollout.kind == Rollout.Kind.ROLL_BACK:
         raise OrderRefused([f"{rollout} is a roll back, which is not rolled back itself"])
-    move(
+    raise_fence(
         rollout,
         Trigger.ROLL_BACK,
         cause=cause,
         now=now,
-        epoch=F("epoch") + 1,
+        detail="the rollout is rolled back",
         due_at=now,
         finished_at=None,
     )
-    call_off_waiting(rollout, now=now, detail="the rollout is rolled back")
     continue_roll_back(rollout, now=now)
 
 
