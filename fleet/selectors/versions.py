@@ -1,113 +1,21 @@
-"""Reads of the fleet: which machines, which versions when, how far telemetry has come."""
+"""Which versions machines ran, run and wait for."""
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from itertools import groupby
-from operator import and_, itemgetter
+from operator import itemgetter
 from typing import Any
 
-from django.conf import settings
-from django.db.models import (
-    Exists,
-    F,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    TextField,
-    Value,
-    Window,
-)
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast, Coalesce, Lag, Rank
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Value, Window
+from django.db.models.functions import Coalesce, Lag, Rank
 
 from fleet.bulk import batches
-from fleet.errors import SelectorError
 from fleet.firmware.history import Change
 from fleet.firmware.versions import Scheme, is_same, spellings
-from fleet.models import CollectorCursor, FirmwareImage, FirmwareRecord, Machine
-from fleet.selection import Check, Requirement, parse
+from fleet.models import FirmwareImage, FirmwareRecord, Machine
 
-# What a selector may name, and the column that it means; anything else is a label.
-FIELDS = {
-    "name": "name",
-    "platform": "platform__name",
-    "team": "team__name",
-    "site": "site",
-    "pool": "pool",
-    "rack": "rack",
-    "chassis": "chassis",
-    "power_domain": "power_domain",
-    "nvlink_domain": "nvlink_domain",
-    "leaf": "leaf",
-    "job": "job",
-    "workload": "workload",
-    "serial": "serial",
-    "scheduler_node": "scheduler_node",
-    "state": "state",
-}
 LOOK_UP = 5000
-
-
-# --- machines ----------------------------------------------------------------
-
-
-def machines_matching(text: str) -> QuerySet[Machine]:
-    """Return the machines for which every requirement of the selector holds.
-
-    Raises
-    ------
-    SelectorError
-        If the selector is empty or malformed, or names neither a field nor a label that any
-        machine carries. It never falls back to all machines.
-    """
-    requirements = parse(text)
-    machines = Machine.objects.all()
-    labels = [r.key for r in requirements if r.key not in FIELDS]
-    _refuse_unknown(labels)
-    for key in labels:
-        value = Cast(KeyTextTransform(key, "labels"), TextField())  # compares as text, not JSON
-        machines = machines.alias(**{_alias(key, labels): value})
-    return machines.filter(reduce(and_, (_condition(r, labels) for r in requirements)))
-
-
-def _refuse_unknown(keys: Iterable[str]) -> None:
-    for key in keys:
-        if not Machine.objects.filter(labels__has_key=key).exists():
-            near = difflib.get_close_matches(key, FIELDS, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise SelectorError(
-                f"{key!r} is neither a field nor a label of any machine; {hint}"
-                f"fields: {', '.join(FIELDS)}"
-            )
-
-
-def _alias(key: str, labels: Sequence[str]) -> str:
-    return f"label_{labels.index(key)}"
-
-
-def _condition(requirement: Requirement, labels: Sequence[str]) -> Q:
-    """Return one requirement as a condition; an empty field counts as not set."""
-    column = FIELDS.get(requirement.key) or _alias(requirement.key, labels)
-    is_unset = Q(**{f"{column}__isnull": True})
-    if requirement.key in FIELDS:
-        is_unset |= Q(**{column: ""})
-    among = Q(**{f"{column}__in": requirement.values})
-    match requirement.check:
-        case Check.IN:
-            return among
-        case Check.NOT_IN:
-            return is_unset | ~among
-        case Check.PRESENT:
-            return ~is_unset
-        case Check.ABSENT:
-            return is_unset
-
-
-# --- versions ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -385,15 +293,3 @@ def _with_ends(
         ends = dict(zip(times, [*times[1:], None], strict=True))
         for record in own:
             yield record, ends[record.since]
-
-
-# --- telemetry ---------------------------------------------------------------
-
-
-def collected_until() -> datetime | None:
-    """Return how far the collector has come, by the clock; None if it has never run."""
-    return (
-        CollectorCursor.objects.filter(collector=settings.COLLECTOR)
-        .values_list("collected_until", flat=True)
-        .first()
-    )
