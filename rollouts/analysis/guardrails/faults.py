@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, TypedDict
 
@@ -87,6 +88,7 @@ class Before(NamedTuple):
 MICROSECONDS = "microseconds"
 """Name under which a checkpoint keeps each unit's time in service."""
 TOTALS, THINNING = "totals", "thinning"
+HALF = Fraction(1, 2)
 
 
 def margin_at(rate: float | None, *, margin: float, delta_abs: float) -> float:
@@ -449,6 +451,8 @@ def _low_without_control(table: FaultTable, *, moment: Moment) -> float:
     """Exact lower limit where no control failed: the level that the look may have spent."""
     level = moment.halt_level
     if not level or not table.count(True) or min(table.exposure(True), table.exposure(False)) <= 0:
+        return 0.0
+    if level >= HALF:  # a policy may spend so much; no lower limit is as weak
         return 0.0
     exact = rate_ratio_exact(
         table.count(True),

@@ -178,6 +178,8 @@ class InstallTrack:
             high = min(high, margin)
         elif not state.is_crossed:
             high = max(high, margin)
+        else:  # earlier waves may have gone well, and this one is harmful all the same
+            high = max(high, 0.0)
         return Interval(0.0 if state.is_crossed else None, high, level)
 
     def _fixed(self, now: InstallJudgement) -> Interval:

@@ -245,9 +245,10 @@ class RecoveryTrack:
         """Limits of the ratio of recovery times; its log is what is tested."""
         if moment.missing is not None or moment.undersized is not None or not rows.unit.size:
             return None, None
-        span = {"low": -LARGEST_LOG, "high": LARGEST_LOG}
-        least = harm_limit(moment, harm, after=state, **span)
-        most = margin_limit(moment, widen, after=state, **span)
+        least, most = (
+            limit(moment, line, after=state, low=-LARGEST_LOG, high=_furthest(line))
+            for limit, line in ((harm_limit, harm), (margin_limit, widen))
+        )
         low = math.exp(least) if math.isfinite(least) else None
         high = math.exp(most) if math.isfinite(most) else None
         if low is not None and high is not None and low > high:
@@ -278,6 +279,11 @@ class RecoveryTrack:
             return moment.undersized
         most = "no upper limit yet" if high is None else f"could be {figure(high)}"
         return f"{times}; {most}, {margin}"
+
+
+def _furthest(line: EffectLine) -> float:
+    """Where the search for a limit ends: beyond the tested ratio, however large that is."""
+    return LARGEST_LOG if line.tested < LARGEST_LOG else 2 * line.tested
 
 
 @dataclass(frozen=True, eq=False)

@@ -319,9 +319,10 @@ class ThroughputTrack:
         """Limits of the ratio canary / control; the factor 1 / ratio is what is tested."""
         if moment.missing is not None or moment.undersized is not None:
             return None, None
-        span = {"low": 1 / LARGEST_FACTOR, "high": LARGEST_FACTOR}
-        least = harm_limit(moment, harm, after=state, **span)
-        most = margin_limit(moment, widen, after=state, **span)
+        least, most = (
+            limit(moment, line, after=state, low=1 / LARGEST_FACTOR, high=_furthest(line))
+            for limit, line in ((harm_limit, harm), (margin_limit, widen))
+        )
         low = 1 / most if math.isfinite(most) and most > 0 else None
         high = 1 / least if math.isfinite(least) and least > 0 else None
         if low is not None and high is not None and low > high:
@@ -361,6 +362,11 @@ class ThroughputTrack:
             return moment.undersized
         most = "has no limit yet" if low is None else f"could be {_percent(max(1 - low, 0))} slower"
         return f"{change}; {most}, the margin is {_percent(self.guardrail.margin)}"
+
+
+def _furthest(line: EffectLine) -> float:
+    """Where the search for a limit ends: beyond the tested factor, however large a drop that is."""
+    return LARGEST_FACTOR if line.tested < LARGEST_FACTOR else 2 * line.tested
 
 
 def _percent(share: float) -> str:

@@ -319,6 +319,58 @@ def test_a_policy_with_an_impossible_number_is_refused(changes):
         worlds.policy(FAULTS, **changes)
 
 
+@pytest.mark.parametrize(
+    "guardrail",
+    [
+        replace(THROUGHPUT, margin=0.9),
+        replace(THROUGHPUT, margin=0.995, tolerance=0.9),
+        replace(RECOVERY, margin=60.0),
+        replace(RECOVERY, margin=99.0, tolerance=60.0),
+    ],
+)
+def test_the_widest_margins_and_tolerances_that_are_accepted_are_judged(guardrail):
+    evaluations = judged(full(8, 24), guardrail)
+
+    for found in evaluations[-1].guardrails:
+        assert found.verdict is not Verdict.HARMFUL
+        assert (
+            found.repeated.low is None
+            or found.repeated.high is None
+            or (found.repeated.low <= found.repeated.high)
+        )
+
+
+def test_as_much_error_as_a_policy_may_spend_is_judged_where_no_control_failed():
+    samples = replace(full(8, 24), faults=worlds.faults([(0, 5.0), (1, 6.0)]))
+    policy = worlds.policy(FAULTS, resamples=99, alpha=0.5)
+
+    (found,), _ = judge.evaluate(
+        samples,
+        policy,
+        worlds.recorded(samples, alpha=0.5),
+        looks=worlds.looks(samples, 1),
+        state=judge.initial_state(samples, policy),
+    )
+
+    assert found.guardrails[0].repeated.low is not None
+
+
+def test_limits_on_installs_stand_in_order_though_earlier_waves_went_well():
+    samples = full(40, 80, attempts=worlds.installs(["timed_out"] * 20 + ["succeeded"] * 20))
+    policy = worlds.policy(INSTALL, resamples=99)
+
+    (found,), _ = judge.evaluate(
+        samples,
+        policy,
+        worlds.live(samples, has_extension=False, cumulative_attempts=(20, 90_000)),
+        looks=worlds.looks(samples, 1),
+        state=judge.initial_state(samples, policy),
+    )
+
+    assert found.guardrails[0].verdict is Verdict.HARMFUL
+    assert found.guardrails[0].repeated.low <= found.guardrails[0].repeated.high
+
+
 @pytest.mark.parametrize("hours", [0.0, -1.0, np.inf, np.nan])
 def test_a_window_without_length_is_refused(hours):
     with pytest.raises(InvalidSample, match="window_seconds"):
