@@ -12,12 +12,19 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from threading import Lock
 
 import numpy as np
 
 from rollouts.analysis.conditions import condition_at
-from rollouts.analysis.errors import EmptyArm, InvalidLevel, UnitMismatch, UnsupportedMetric
+from rollouts.analysis.errors import (
+    EmptyArm,
+    InvalidLevel,
+    InvalidState,
+    UnitMismatch,
+    UnsupportedMetric,
+)
 from rollouts.analysis.evidence import Moment, Track
 from rollouts.analysis.guardrails import prepare
 from rollouts.analysis.guardrails.faults import FaultTrack
@@ -241,7 +248,7 @@ def evaluate(
 
     Raises
     ------
-    EmptyArm, InvalidLevel, UnitMismatch, UnsupportedMetric
+    EmptyArm, InvalidLevel, InvalidState, UnitMismatch, UnsupportedMetric
         If the comparison, the looks or the policy cannot be judged at all.
 
     Notes
@@ -272,6 +279,7 @@ def evaluate(
     """
     _check_arms(samples)
     _check_unit(samples, policy)
+    _check_state(samples, state)
     _check_looks(looks, state)
     check_supported(policy)
     prepared = _prepare(Run(samples, policy, plan, tuple(looks)), state)
@@ -289,6 +297,16 @@ def check_supported(policy: Policy) -> None:
         raise UnsupportedMetric(f"no estimator yet for: {', '.join(unknown)}")
 
 
+def _check_state(samples: Samples, state: WaveState) -> None:
+    """What was heard of the units so far is of these units."""
+    units = samples.units.is_canary.size
+    for kind, heard in state.heard_seconds.items():
+        if heard.shape != (units,):
+            raise InvalidState(
+                f"the state before holds {kind} of {heard.size} units, the comparison has {units}"
+            )
+
+
 def _check_looks(looks: Sequence[Look], state: WaveState) -> None:
     before = state.as_of_seconds
     for look in looks:
@@ -298,6 +316,9 @@ def _check_looks(looks: Sequence[Look], state: WaveState) -> None:
                 f"does not come after {before:g} s"
             )
         before = look.as_of_seconds
+    numbers = [look.number for look in looks]
+    if any(later <= number for number, later in pairwise(numbers)):
+        raise InvalidLevel(f"numbers of looks rise: got {numbers}")
 
 
 def _prepare(run: Run, state: WaveState) -> _Prepared:

@@ -21,6 +21,21 @@ class Metric(StrEnum):
     TELEMETRY = "telemetry"
 
 
+LEAST_BETA = 1e-6
+"""A proof surer than that is beyond what bounds are computed for."""
+
+_NOT_NEGATIVE = (
+    "gap_minutes",
+    "burn_in_hours",
+    "min_exposure_hours",
+    "extension",
+    "max_excess_faults",
+    "delta_abs",
+    "hold_back",
+    "surveillance_days",
+    "purity_floor",
+)
+
 NODE_PROBE = "node_probe"
 """The workload of a machine's own probe; counts only where a guardrail names it."""
 
@@ -163,10 +178,13 @@ class Policy:
         for name in ("alpha", "beta"):
             if not 0 < getattr(self, name) < 1:
                 raise InvalidPolicy(f"{name} lies in (0, 1): got {getattr(self, name)}")
-        for name in ("resamples", "looks"):
-            if getattr(self, name) < 1:
-                raise InvalidPolicy(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("gap_minutes", "burn_in_hours", "min_exposure_hours", "extension"):
+        if self.beta < LEAST_BETA:
+            raise InvalidPolicy(f"beta is at least {LEAST_BETA:g}: got {self.beta}")
+        for name, least in (("resamples", 1), ("looks", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not value >= least or value != value // 1:
+                raise InvalidPolicy(f"{name} is a whole number of at least {least}: got {value}")
+        for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
                 raise InvalidPolicy(f"{name} must be finite and not negative: got {value}")

@@ -19,6 +19,11 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+LARGEST = 1e100
+"""No figure is larger: products and sums of such stay far from what a float holds."""
+LARGEST_SECONDS = 1e12
+"""Some thirty thousand years: no time lies further from the origin."""
+
 
 def _require_rows(table: object, *names: str) -> None:
     """Every named column is one-dimensional and as long as the first."""
@@ -37,9 +42,9 @@ def _require_codes(table: object, name: str, *, size: int) -> None:
 
 
 def _require(table: object, name: str, *, allow_nan: bool = False, at_least: float) -> None:
-    """No number below `at_least`, no infinity, and NaN only where it means `unknown`."""
+    """No number below `at_least` or beyond all use, and NaN only where it means `unknown`."""
     values: FloatArray = getattr(table, name)
-    bad = np.isinf(values) | (values < at_least)
+    bad = np.isinf(values) | (values < at_least) | (np.abs(values) > LARGEST)
     if not allow_nan:
         bad |= np.isnan(values)
     if bad.any():
@@ -47,7 +52,21 @@ def _require(table: object, name: str, *, allow_nan: bool = False, at_least: flo
         raise InvalidSample(
             f"{type(table).__name__}.{name}, row {row}: got {values[row]}, accepted are finite "
             f"numbers{'' if at_least == -np.inf else f' of at least {at_least:g}'}"
+            f"{'' if np.abs(values[row]) <= LARGEST else f' up to {LARGEST:g}'}"
         )
+
+
+def _require_times(table: object, *names: str, allow_inf: bool = False) -> None:
+    """Times within reach of the origin; NaN was refused before, where it means nothing."""
+    for name in names:
+        values: FloatArray = getattr(table, name)
+        bad = (np.abs(values) > LARGEST_SECONDS) & ~(np.isposinf(values) & allow_inf)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise InvalidSample(
+                f"{type(table).__name__}.{name}, row {row}: got {values[row]}, accepted are times "
+                f"within {LARGEST_SECONDS:g} s of the origin"
+            )
 
 
 def _require_order(table: object, first: str, second: str) -> None:
@@ -89,12 +108,16 @@ class Units:
         if len(set(self.name)) != len(self.name):
             raise UnitMismatch("unit names must be unique")
         started = self.clock_start_seconds[~np.isposinf(self.clock_start_seconds)]
-        if not np.isfinite(started).all():
-            raise InvalidSample("Units.clock_start_seconds: finite numbers or +inf are accepted")
+        if not (np.abs(started) <= LARGEST_SECONDS).all():
+            raise InvalidSample(
+                "Units.clock_start_seconds: accepted are times within "
+                f"{LARGEST_SECONDS:g} s of the origin, or +inf"
+            )
         for metric, values in self.covariates.items():
-            if values.shape != self.is_canary.shape or np.isinf(values).any():
+            if values.shape != self.is_canary.shape or (np.abs(values) > LARGEST).any():
                 raise InvalidSample(
-                    f"covariate {metric}: accepted is one finite number per unit, NaN if unknown"
+                    f"covariate {metric}: accepted is one finite number per unit, up to "
+                    f"{LARGEST:g}, NaN if unknown"
                 )
         near = self.is_near_canary
         if near is not None and (
@@ -119,6 +142,8 @@ class Machines:
         _require(self, "enrolled_seconds", at_least=-np.inf)
         if np.isnan(self.left_seconds).any():
             raise InvalidSample("Machines.left_seconds must not be NaN; infinity means still there")
+        _require_times(self, "enrolled_seconds")
+        _require_times(self, "left_seconds", allow_inf=True)
         _require_order(self, "enrolled_seconds", "left_seconds")
 
 
@@ -135,6 +160,8 @@ class ServiceIntervals:
         _require(self, "start_seconds", at_least=-np.inf)
         if np.isnan(self.end_seconds).any():
             raise InvalidSample("ServiceIntervals.end_seconds must not be NaN; infinity means open")
+        _require_times(self, "start_seconds")
+        _require_times(self, "end_seconds", allow_inf=True)
         _require_order(self, "start_seconds", "end_seconds")
 
 
@@ -154,6 +181,7 @@ class FaultEvents:
             raise UnitMismatch("FaultEvents.severity is given per event or per signature")
         _require_codes(self, "signature", size=len(self.signatures))
         _require(self, "time_seconds", at_least=-np.inf)
+        _require_times(self, "time_seconds")
 
 
 @dataclass(frozen=True)
@@ -181,6 +209,7 @@ class ObservationRows:
         _require_codes(self, "workload", size=len(self.workloads))
         _require(self, "start_seconds", at_least=-np.inf)
         _require(self, "end_seconds", at_least=-np.inf)
+        _require_times(self, "start_seconds", "end_seconds")
         _require_order(self, "start_seconds", "end_seconds")
         _require(self, "in_service_seconds", at_least=0.0)
         _require(self, "throughput", allow_nan=True, at_least=0.0)
@@ -211,6 +240,7 @@ class RecoveryRows:
         _require_codes(self, "path", size=len(self.paths))
         _require(self, "time_seconds", at_least=-np.inf)
         _require(self, "recovered_seconds", allow_nan=True, at_least=-np.inf)
+        _require_times(self, "time_seconds", "recovered_seconds")
         _require_order(self, "time_seconds", "recovered_seconds")
         _require(self, "recovery_seconds", allow_nan=True, at_least=0.0)
         _require(self, "repeated_seconds", allow_nan=True, at_least=0.0)
@@ -233,6 +263,7 @@ class AttemptRows:
         _require_rows(self, "machine", "time_seconds", "outcome")
         _require_codes(self, "outcome", size=len(self.outcomes))
         _require(self, "time_seconds", at_least=-np.inf)
+        _require_times(self, "time_seconds")
         if (np.diff(self.time_seconds) < 0).any():
             raise InvalidSample("AttemptRows must be in order of time")
 
@@ -301,10 +332,18 @@ class Samples:
         for table in (self.service, self.faults, self.observations, self.recoveries, self.attempts):
             if table is not None:
                 _require_codes(table, "machine", size=len(self.machines.name))
-        if not (np.isfinite(self.window_seconds) and self.window_seconds > 0):
-            raise InvalidSample(f"window_seconds must be positive: got {self.window_seconds}")
-        if self.interval_seconds is not None and not self.interval_seconds > 0:
-            raise InvalidSample(f"interval_seconds must be positive: got {self.interval_seconds}")
+        for name in ("window_seconds", "interval_seconds"):
+            length = getattr(self, name)
+            if length is not None and not 0 < length <= LARGEST_SECONDS:
+                raise InvalidSample(
+                    f"{name} must be positive and at most {LARGEST_SECONDS:g}: got {length}"
+                )
+        for name in ("as_of_seconds", "before_seconds"):
+            time = getattr(self, name)
+            if time is not None and not abs(time) <= LARGEST_SECONDS:
+                raise InvalidSample(
+                    f"{name} must lie within {LARGEST_SECONDS:g} s of the origin: got {time}"
+                )
         for name in ("install_baseline", "purity"):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:

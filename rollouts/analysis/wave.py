@@ -1,6 +1,7 @@
 """What the judge is told about a wave, and what it carries from look to look."""
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.analysis.errors import InvalidLevel, InvalidState
-from rollouts.analysis.samples import FloatArray
+from rollouts.analysis.errors import InvalidLevel, InvalidSample, InvalidState
+from rollouts.analysis.samples import LARGEST_SECONDS, FloatArray
 from rollouts.analysis.sequential import CrossingState
+
+MOST_ATTEMPTS = 10**9
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class Look:
         for name in ("elapsed", "extension_elapsed"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidLevel(f"look {self.number}: {name} lies in [0, 1]")
+        if not abs(self.as_of_seconds) <= LARGEST_SECONDS:
+            raise InvalidLevel(
+                f"look {self.number}: as_of_seconds lies within {LARGEST_SECONDS:g} s of the "
+                f"origin: got {self.as_of_seconds}"
+            )
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,25 @@ class WavePlan:
     acknowledged: frozenset[str] = frozenset()
     cumulative_attempts: tuple[int, int] | None = None
     earlier: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, rate in self.frozen_fault_rate.items():
+            if not (math.isfinite(rate) and rate >= 0):
+                raise InvalidSample(f"frozen rate of {name} is finite and not negative: got {rate}")
+        for name, waves in self.earlier.items():
+            if not all(math.isfinite(known) and 0 < error < math.inf for known, error in waves):
+                raise InvalidSample(
+                    f"{name}: a difference of an earlier wave is finite with a positive error: "
+                    f"got {list(waves)}"
+                )
+        excess, attempts = self.expected_excess_faults, self.cumulative_attempts
+        if excess is not None and not excess >= 0:
+            raise InvalidSample(f"expected_excess_faults is not negative: got {excess}")
+        if attempts is not None and not 0 <= attempts[0] <= attempts[1] <= MOST_ATTEMPTS:
+            raise InvalidSample(
+                f"cumulative_attempts are failures and attempts, 0 <= failures <= attempts "
+                f"<= {MOST_ATTEMPTS}: got {attempts}"
+            )
 
     @property
     def can_extend(self) -> bool:

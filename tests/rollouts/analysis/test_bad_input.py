@@ -11,14 +11,17 @@ import pytest
 from rollouts.analysis import judge
 from rollouts.analysis.errors import (
     EmptyArm,
+    InvalidLevel,
     InvalidPolicy,
     InvalidSample,
+    InvalidState,
     NoGuardrails,
     UnitMismatch,
 )
 from rollouts.analysis.policy import Policy
 from rollouts.analysis.samples import Samples, ServiceIntervals
 from rollouts.analysis.verdicts import DecisionKind, LookEvaluation, Verdict
+from rollouts.analysis.wave import Look
 from tests.rollouts.analysis import worlds
 from tests.rollouts.analysis.worlds import (
     FAULTS,
@@ -312,7 +315,18 @@ def test_a_policy_without_guardrails_is_refused():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"alpha": 0.0}, {"beta": 1.0}, {"resamples": 0}, {"looks": 0}, {"gap_minutes": -1.0}],
+    [
+        {"alpha": 0.0},
+        {"beta": 1.0},
+        {"beta": 1e-20},
+        {"resamples": 0},
+        {"resamples": np.nan},
+        {"looks": 0},
+        {"seed": np.inf},
+        {"gap_minutes": -1.0},
+        {"delta_abs": np.nan},
+        {"purity_floor": -0.1},
+    ],
 )
 def test_a_policy_with_an_impossible_number_is_refused(changes):
     with pytest.raises(InvalidPolicy, match=next(iter(changes))):
@@ -369,6 +383,92 @@ def test_limits_on_installs_stand_in_order_though_earlier_waves_went_well():
 
     assert found.guardrails[0].verdict is Verdict.HARMFUL
     assert found.guardrails[0].repeated.low <= found.guardrails[0].repeated.high
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"frozen_fault_rate": {"faults": np.nan}}, "frozen rate of faults"),
+        ({"frozen_fault_rate": {"faults": -1.0}}, "frozen rate of faults"),
+        ({"earlier": {"telemetry": ((0.0, 0.0),)}}, "positive error"),
+        ({"earlier": {"telemetry": ((np.nan, 0.1),)}}, "positive error"),
+        ({"expected_excess_faults": np.nan}, "expected_excess_faults"),
+        ({"cumulative_attempts": (5, 3)}, "cumulative_attempts"),
+        ({"cumulative_attempts": (2**70, 2**71)}, "cumulative_attempts"),
+    ],
+)
+def test_a_plan_of_a_wave_with_an_impossible_number_is_refused(fields, words):
+    with pytest.raises(InvalidSample, match=words):
+        worlds.live(full(2, 4), **fields)
+
+
+@pytest.mark.parametrize("at", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_look_at_no_time_is_refused(at):
+    with pytest.raises(InvalidLevel, match="look 3: as_of_seconds"):
+        Look(3, at, 0.5)
+
+
+def test_two_looks_of_one_number_are_refused():
+    # Their scores would stand under one name, and the earlier be judged by those of the later.
+    samples = full(8, 24)
+    policy = worlds.policy(FAULTS, resamples=99)
+
+    with pytest.raises(InvalidLevel, match=r"numbers of looks rise: got \[1, 1\]"):
+        judge.evaluate(
+            samples,
+            policy,
+            worlds.recorded(samples),
+            looks=[Look(1, 12 * HOUR, 0.25), Look(1, 24 * HOUR, 0.5)],
+            state=judge.initial_state(samples, policy),
+        )
+
+
+def test_the_state_of_another_wave_is_refused():
+    policy = worlds.policy(FAULTS, resamples=99)
+    other, mine = full(5, 9), full(8, 24)
+    first, *_, last = worlds.looks(mine, 4)
+    _, state = judge.evaluate(
+        other,
+        policy,
+        worlds.recorded(other),
+        looks=[first],
+        state=judge.initial_state(other, policy),
+    )
+
+    with pytest.raises(InvalidState, match="reports of 14 units, the comparison has 32"):
+        judge.evaluate(mine, policy, worlds.recorded(mine), looks=[last], state=state)
+
+
+@pytest.mark.parametrize("beyond", [1e101, 1e300, np.inf])
+def test_figures_beyond_all_use_are_refused_before_they_overflow(beyond):
+    samples = full(2, 4)
+    rows = samples.observations
+    huge = np.full(rows.throughput.size, beyond)
+    past = np.array([1.0, 2.0, 3.0, 4.0, 5.0, beyond])
+
+    with pytest.raises(InvalidSample, match=r"throughput, row 0: .* up to 1e\+100"):
+        replace(rows, throughput=huge)
+    with pytest.raises(InvalidSample, match=r"covariate throughput: .* up to 1e\+100"):
+        replace(samples.units, covariates={"throughput": past})
+
+
+@pytest.mark.parametrize("far", [1e13, -1e13, 1e300])
+def test_times_beyond_all_calendars_are_refused(far):
+    samples = full(2, 4)
+
+    with pytest.raises(InvalidSample, match="time_seconds, row 0"):
+        replace(worlds.faults([(0, 1.0)]), time_seconds=np.array([far]))
+    with pytest.raises(InvalidSample, match="clock_start_seconds"):
+        replace(samples.units, clock_start_seconds=np.full(6, far))
+    for name in ("window_seconds", "interval_seconds", "as_of_seconds", "before_seconds"):
+        with pytest.raises(InvalidSample, match=name):
+            replace(samples, **{name: far})
+
+
+@pytest.mark.parametrize("name", ["interval_seconds", "as_of_seconds", "before_seconds"])
+def test_a_sample_without_a_time_is_refused(name):
+    with pytest.raises(InvalidSample, match=name):
+        replace(full(2, 4), **{name: np.nan})
 
 
 @pytest.mark.parametrize("hours", [0.0, -1.0, np.inf, np.nan])
