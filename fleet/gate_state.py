@@ -178,8 +178,13 @@ def why_not_retry(gate: Gate) -> str:
             f"gate {gate.pk} is {gate.status} and {machine} is {machine.state}; only a failed one "
             f"is tried again; possible: {possible_moves(Status(gate.status))}"
         )
-    if gate.retry_of_id is not None or hasattr(gate, "retry"):
-        return f"gate {gate.pk} was tried again already; possible: diagnose anew, or order a repair"
+    if gate.retry_of_id is not None:
+        return (
+            f"gate {gate.pk} is the second try, after gate {gate.retry_of_id}; "
+            "possible: diagnose anew, or order a repair"
+        )
+    if hasattr(gate, "retry"):
+        return f"gate {gate.pk} was tried again already, as gate {gate.retry.pk}"
     return ""
 
 

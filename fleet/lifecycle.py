@@ -121,7 +121,7 @@ STATES: Mapping[State, StateRule] = {
     ),
     State.VALIDATION_FAILED: StateRule(
         Role.TRIAGE,
-        "diagnose again, order a repair, or try the checks once more",
+        "diagnose again, order a repair, or, after the first failure, try the checks once more",
         8.0,
         success=(_T.REDIAGNOSE, _T.ORDER_REPAIR, _T.RETRY),
         failure=(_T.SUSPECT,),

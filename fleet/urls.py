@@ -18,6 +18,11 @@ urlpatterns = [
     path("machines/<str:name>/", machines.detail, name="machine"),
     path("machines/<str:name>/take", machines.take, name="machine-take"),
     path("machines/<str:name>/hand-over", machines.hand_over, name="machine-hand-over"),
+    path(
+        "machines/<str:name>/diagnose-again",
+        machines.diagnose_again,
+        name="machine-diagnose-again",
+    ),
     path("machines/<str:name>/take-out", machines.take_out, name="machine-take-out"),
     path("machines/<str:name>/retire", machines.retire, name="machine-retire"),
     path("machines/<str:name>/cordon", machines.cordon, name="machine-cordon"),

@@ -70,6 +70,12 @@ class HandOverOrderSerializer(WordSerializer):
     )
 
 
+class DiagnoseAgainSerializer(StrictSerializer):
+    """Why a machine whose checks failed goes back to its diagnosis."""
+
+    reason = serializers.CharField(max_length=300)
+
+
 class TakeOutOrderSerializer(StrictSerializer):
     """Why a machine leaves work, and whether its job is waited for."""
 
@@ -258,6 +264,19 @@ class LifecycleActions(StrictViewSet):
         machine, body = self.get_object(), body_of(request, HandOverOrderSerializer)
         services.hand_over(machine, user=person(request), now=clock.now(), **body)
         return _made(HandOverSerializer(machine.hand_overs.latest("pk")))
+
+    @extend_schema(request=DiagnoseAgainSerializer, responses={201: StateChangeSerializer})
+    @action(
+        detail=True,
+        methods=["post"],
+        url_path="diagnose-again",
+        permission_classes=[IsAuthenticated, needs(WORK)],
+    )
+    def diagnose_again(self, request: Request, name: str) -> Response:
+        """Send the machine, whose checks failed, back to whoever diagnoses."""
+        machine, body = self.get_object(), body_of(request, DiagnoseAgainSerializer)
+        services.diagnose_again(machine, **by_whom(request), **body)
+        return _made(StateChangeSerializer(machine.state_changes.latest("pk")))
 
     @extend_schema(request=TakeOutOrderSerializer, responses={201: TakeOutSerializer})
     @action(

@@ -93,7 +93,7 @@ from fleet.services.summaries import summarise
 from fleet.services.swaps import SwapPreview, preview_swap, swap_parts
 from fleet.services.telemetry import BatchResult, Refusal, record
 from fleet.services.tickets import take_ticket, tell_tickets
-from fleet.services.triage import diagnose_and_act
+from fleet.services.triage import diagnose_again, diagnose_and_act
 from fleet.services.watch import alarms, watch_bypasses, watch_deadlines
 
 __all__ = [
@@ -133,6 +133,7 @@ __all__ = [
     "cordon",
     "create_bundle",
     "create_image",
+    "diagnose_again",
     "diagnose_and_act",
     "diagnose_incident",
     "doubt_gates",

@@ -6,13 +6,33 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from fleet.errors import IncidentRefused
-from fleet.lifecycle import Trigger
+from fleet.errors import IllegalTransition, IncidentRefused
+from fleet.lifecycle import State, Trigger
 from fleet.models import Gate, Incident, Machine, Repair, RepairKind
 from fleet.services.diagnoses import diagnose_incident
 from fleet.services.gates import open_gate
-from fleet.services.lifecycle import move_machine
+from fleet.services.lifecycle import lock_machine, move_machine
 from fleet.services.repairs import order_repair
+
+
+@transaction.atomic
+def diagnose_again(
+    machine: Machine, *, reason: str, actor: str, now: datetime, user: User | None = None
+) -> Machine:
+    """Send a machine that failed its checks back to whoever diagnoses.
+
+    Raises
+    ------
+    IllegalTransition
+        If it is in any other state: there its own orders lead to a diagnosis.
+    """
+    lock_machine(machine)
+    if machine.state != State.VALIDATION_FAILED:
+        raise IllegalTransition(
+            f"{machine} is {machine.state}; accepted: one that is {State.VALIDATION_FAILED}"
+        )
+    move_machine(machine, Trigger.REDIAGNOSE, actor=actor, user=user, now=now, reason=reason)
+    return machine
 
 
 @transaction.atomic

@@ -26,6 +26,12 @@ class RetireForm(forms.Form):
     reason = forms.CharField(label=_("Reason; it takes no work ever again"), max_length=300)
 
 
+class DiagnoseAgainForm(forms.Form):
+    """Why a machine whose checks failed goes back to its diagnosis."""
+
+    reason = forms.CharField(label=_("Reason"), max_length=300)
+
+
 class CordonForm(forms.Form):
     """Why a machine may take no work."""
 

@@ -25,6 +25,7 @@ from fleet.views.machine_forms import (
     BreakGlassForm,
     CordonForm,
     CordonListForm,
+    DiagnoseAgainForm,
     HandOverForm,
     NoticeListForm,
     RetireForm,
@@ -123,6 +124,12 @@ def _offers(
             HandOverForm(machine=machine),
             has_hands and state not in NOBODYS,
         ),
+        (
+            "diagnose-again",
+            _("Diagnose again"),
+            DiagnoseAgainForm(),
+            may(WORK) and state == State.VALIDATION_FAILED,
+        ),
         ("take-out", _("Take out"), TakeOutForm(), may(WORK) and state in _LEAVES_WORK),
         ("cordon", _("Cordon"), CordonForm(), may(CORDON) and state != State.RETIRED),
         (
@@ -161,6 +168,16 @@ def hand_over(request: HttpRequest, name: str) -> HttpResponse:
     if not form.is_valid():
         return _detail(request, machine, given={"hand-over": form})
     services.hand_over(machine, user=person(request), now=clock.now(), **form.cleaned_data)
+    return redirect("fleet:machine", name=name)
+
+
+@order_page(WORK)
+def diagnose_again(request: HttpRequest, name: str) -> HttpResponse:
+    """Send the machine, whose checks failed, back to whoever diagnoses."""
+    machine, form = _found(name), DiagnoseAgainForm(request.POST)
+    if not form.is_valid():
+        return _detail(request, machine, given={"diagnose-again": form})
+    services.diagnose_again(machine, **by_whom(request), **form.cleaned_data)
     return redirect("fleet:machine", name=name)
 
 

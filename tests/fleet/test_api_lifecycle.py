@@ -32,6 +32,7 @@ def waiting(**fields) -> Machine:
 
 ORDERS = {
     "take-out": {"reason": "smells"},
+    "diagnose-again": {"reason": "failed twice"},
     "take": {},
     "hand-over": {},
     "cordon": {"reason": "noise"},
@@ -133,6 +134,19 @@ def test_cordons_stand_by_owner_and_reason_and_nobody_lifts_anothers():
     ]
     by_owner = bob.get(f"/api/v1/cordons?owner={bob.user.username}").json()["results"]
     assert [one["reason"] for one in by_owner] == ["noise"]
+
+
+def test_a_machine_whose_checks_failed_is_sent_to_be_diagnosed_again():
+    machine, client = make_machine(state=State.VALIDATION_FAILED), client_of("technician")
+
+    made = client.post(address(machine, "diagnose-again"), {"reason": "failed twice"})
+    again = client.post(address(machine, "diagnose-again"), {"reason": "failed twice"})
+
+    assert (made.status_code, made.json()["new_state"]) == (201, "awaiting_diagnosis")
+    assert (again.status_code, again.json()["code"]) == (409, "illegal_machine_move")
+    assert (
+        "is awaiting_diagnosis; accepted: one that is validation_failed" in again.json()["detail"]
+    )
 
 
 def test_who_misspells_a_cordon_is_told_which_stand():

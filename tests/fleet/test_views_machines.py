@@ -54,6 +54,22 @@ def test_the_page_says_state_owner_next_step_deadline_and_how_it_came_here():
     assert "takes no work" in shown
 
 
+def test_a_machine_whose_checks_failed_is_sent_to_be_diagnosed_again():
+    machine, client = make_machine(state=State.VALIDATION_FAILED), logged_in("technician")
+    order = f"/machines/{machine.name}/diagnose-again"
+    assert order in text(client, machine)
+    assert order not in text(logged_in("viewer"), machine)
+
+    assert client.post(order, {"reason": ""}).status_code == 400
+    assert client.post(order, {"reason": "failed twice"}).status_code == 302
+
+    machine.refresh_from_db()
+    assert machine.state == State.AWAITING_DIAGNOSIS
+    assert machine.state_changes.latest("pk").reason == "failed twice"
+    assert client.post(order, {"reason": "again"}).status_code == 409
+    assert order not in text(client, machine)
+
+
 def test_one_click_takes_a_machine_and_begins_its_diagnosis():
     machine, client = waiting(), logged_in("technician")
     assert "Take it and begin the diagnosis" in text(client, machine)
@@ -102,6 +118,7 @@ def test_an_order_that_is_refused_is_told_in_words():
         ("take", {}),
         ("hand-over", {}),
         ("take-out", {"reason": "x"}),
+        ("diagnose-again", {"reason": "x"}),
         ("cordon", {"reason": "x"}),
         ("retire", {"reason": "x"}),
         ("break-glass", {"reason": "x", "hours": 1}),
