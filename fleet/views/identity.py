@@ -26,7 +26,15 @@ MOST_CONFLICTS = 100
 class ClaimForm(forms.Form):
     """One value that the machine claims from now on; an empty one ends the claim."""
 
-    kind = forms.ChoiceField(label=_("Kind"), choices=MachineClaim.Kind.choices)
+    kind = forms.ChoiceField(
+        label=_("Kind"),
+        choices=[
+            (MachineClaim.Kind.SERIAL, _("serial")),
+            (MachineClaim.Kind.UUID, _("UUID")),
+            (MachineClaim.Kind.MAC, _("MAC")),
+            (MachineClaim.Kind.BMC_ADDRESS, _("BMC address")),
+        ],
+    )
     slot = forms.CharField(
         label=_("Part"), max_length=80, required=False, help_text=_("of a MAC: as nic/0")
     )

@@ -154,7 +154,10 @@ def _incidents(case: str) -> list[Incident]:
     incidents = list(related.order_by("opened_at", "pk")[: MOST_INCIDENTS + 1])
     if not incidents:
         if Repair.objects.filter(supplier_case=case, incident=None).exists():
-            raise PackageRefused(f"the repairs of case {case!r} belong to no incident")
+            raise PackageRefused(
+                f"the repairs of case {case!r} belong to no incident; name the case on the page of "
+                "the incident that they are about"
+            )
         raise PackageRefused(f"no incident and no repair names case {case!r}")
     if len(incidents) > MOST_INCIDENTS:
         raise PackageRefused(f"case {case!r} has more than {MOST_INCIDENTS} incidents")

@@ -27,7 +27,9 @@ class PackageForm(forms.Form):
     """Which form, and which free texts are let through."""
 
     case = forms.CharField(max_length=100)
-    form = forms.ChoiceField(label=_("Form"), choices=SupplierPackage.Format.choices)
+    form = forms.ChoiceField(
+        label=_("Form"), choices=[(one, one.upper()) for one in SupplierPackage.Format.values]
+    )
     texts = forms.MultipleChoiceField(required=False)
 
     def __init__(self, *args: Any, package: Package, **kwargs: Any) -> None:
