@@ -45,6 +45,9 @@ class Schedule:
         Elapsed share of the window and z bound of each checkpoint, in order.
     least_days : float
         Exposure before which nothing widens.
+    least_p : float
+        The smallest p that the halting test can reach: one of all assignments that it compares. A
+        level below it never halts.
     """
 
     canaries: int
@@ -53,6 +56,7 @@ class Schedule:
     halt_level: float
     checkpoints: Sequence[tuple[float, float]]
     least_days: float = 0.0
+    least_p: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.canaries, self.controls) < 1 or not self.days > 0 or not self.checkpoints:
@@ -444,6 +448,8 @@ def outlook(chances: Chances, schedule: Schedule, *, margin: float | None, halts
 def _halts_on(
     chances: Chances, schedule: Schedule, *, powers: Sequence[float]
 ) -> tuple[float | None, ...]:
+    level = schedule.halt_level if schedule.halt_level >= schedule.least_p else 0.0
+
     @cache  # each search starts on the same grid
     def power_of(effect: float) -> float:
         return chances.halts(
@@ -451,7 +457,7 @@ def _halts_on(
             canaries=schedule.canaries,
             controls=schedule.controls,
             days=schedule.days,
-            level=schedule.halt_level,
+            level=level,
         )
 
     return tuple(

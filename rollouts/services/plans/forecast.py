@@ -18,6 +18,7 @@ from rollouts.aggregation import install_baseline_of
 from rollouts.analysis import outlook as outlooks
 from rollouts.analysis import power, proportions
 from rollouts.analysis.guardrails.interruptions import LEAST_PATHS, LEAST_RECOVERIES
+from rollouts.analysis.labels import ENUMERATION_LIMIT
 from rollouts.analysis.outlook import Chances, Outlook, Schedule
 from rollouts.analysis.policy import Guardrail, Metric
 from rollouts.analysis.policy import Policy as JudgePolicy
@@ -74,7 +75,16 @@ def forecast_plan(
     baseline = install_baseline_of(bundle_id, before=created_at)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     words = [
-        _word(policy, assignments, number, spec, past=past, baseline=baseline, alphas=alphas)
+        _word(
+            policy,
+            assignments,
+            number,
+            spec,
+            past=past,
+            baseline=baseline,
+            alphas=alphas,
+            batch_size=plan.get("batch_size"),
+        )
         for number, spec in enumerate(plan["waves"], start=1)
     ]
     for number, (word, spec) in enumerate(zip(words, plan["waves"], strict=True), start=1):
@@ -114,14 +124,25 @@ def _word(
     past: Past,
     baseline: float,
     alphas: Mapping[str, Any],
+    batch_size: int | None,
 ) -> dict[str, Any]:
     canaries, controls = _sizes(assignments, number)
+    compared = _compared(policy, assignments, number, batch_size=batch_size) if canaries else 1
     earlier = tuple(_sizes(assignments, before) for before in range(1, number))
     found: dict[str, Outlook | None] = {}
     for guardrail in policy.guardrails:
         chances = _chances(guardrail, past, policy, baseline=baseline, earlier=earlier)
         found[guardrail.name] = (
-            _outlook(guardrail, chances, policy, past, spec, (canaries, controls), alphas)
+            _outlook(
+                guardrail,
+                chances,
+                policy,
+                past,
+                spec,
+                (canaries, controls),
+                alphas,
+                least_p=1 / compared,
+            )
             if chances is not None and canaries and controls
             else None
         )
@@ -167,6 +188,20 @@ _UNKNOWN_IS_UNDECIDABLE = frozenset({Metric.FAULTS, Metric.RECOVERY_TIME, Metric
 def _sizes(assignments: planning.Assignments, number: int) -> tuple[int, int]:
     counts = assignments.counts(number).values()
     return sum(c for c, _ in counts), sum(k for _, k in counts)
+
+
+def _compared(
+    policy: JudgePolicy,
+    assignments: planning.Assignments,
+    number: int,
+    *,
+    batch_size: int | None,
+) -> int:
+    """Return how many assignments a halting test compares: all where they are few, else a draw."""
+    cells = planning.cells_of(assignments, wave=number, batch_size=batch_size)
+    every = planning.log_assignments(cells)
+    is_all = every <= math.log(ENUMERATION_LIMIT + 0.5)
+    return round(math.exp(every)) if is_all else policy.resamples + 1
 
 
 # --- one guardrail ---------------------------------------------------------------------------
@@ -229,9 +264,12 @@ def _outlook(
     spec: Mapping[str, Any],
     sizes: tuple[int, int],
     alphas: Mapping[str, Any],
+    *,
+    least_p: float,
 ) -> Outlook:
     level = alphas[guardrail.name]
-    if guardrail.metric is not Metric.INSTALL:  # installs may spend all of theirs at any time
+    is_drawn = guardrail.metric is not Metric.INSTALL
+    if is_drawn:  # installs may spend all of theirs at any time
         level = halt_level(level, 1, has_extension=policy.extension > 0)
     return outlooks.outlook(
         chances,
@@ -242,6 +280,7 @@ def _outlook(
             halt_level=float(level),
             checkpoints=checkpoints(policy),
             least_days=policy.min_exposure_hours / 24,
+            least_p=least_p if is_drawn else 0.0,
         ),
         margin=_margin(guardrail, past, policy),
         halts=guardrail.halt,

@@ -200,6 +200,15 @@ def test_a_level_of_zero_halts_on_nothing():
         assert found.halts_on == (None, None, None)
 
 
+def test_a_level_below_the_smallest_p_of_the_assignments_halts_on_nothing():
+    # Of 999 re-assignments not one may cross at a level of less than .001.
+    for level, halts in ((0.0009, False), (0.0011, True)):
+        found = outlook(
+            DropChances(0.02), wave(halt_level=level, least_p=1 / 1000), margin=0.02, halts=True
+        )
+        assert (found.halts_on != (None, None, None)) is halts
+
+
 def test_the_first_passage_is_found_where_a_chance_falls_again():
     assert smallest(lambda x: 4 * x * (1 - x), target=0.75, low=0.0, high=1.0) == pytest.approx(
         0.25, abs=1e-4

@@ -66,7 +66,7 @@ def submitted(*guardrails: Mapping[str, Any], **changes: Any) -> Rollout:
         name="update",
         bundle=bundle_of("bmc"),
         selector="platform=dgx-h100",
-        document=document(guardrails=list(guardrails), resamples=99_999, **changes),
+        document=document(guardrails=list(guardrails), **({"resamples": 99_999} | changes)),
         author=author,
         now=NOW,
         seed=7,
@@ -89,6 +89,17 @@ def test_a_wave_with_a_past_says_what_it_halts_on_and_rules_out() -> None:
     assert 1 < half < most < nearly_all
     assert 1 < found["rules_out"] < 5
     assert found["halts_on_words"] == f"× {half:.1f} / {most:.1f} / {nearly_all:.1f}"
+
+
+def test_with_too_few_re_assignments_a_wave_says_that_it_halts_on_nothing() -> None:
+    fleet_with_a_past(faults_per_machine=4)
+
+    # One in 20 is more than the .032 that the window may spend.
+    waves = [{"count": 15, "window_hours": 72}]
+    found = word(submitted(FAULTS, waves=waves, resamples=19))["guardrails"]["faults"]
+
+    assert found["halts_on"] == [None, None, None]
+    assert found["halts_on_words"] == "nothing"
 
 
 def test_the_rate_before_is_per_machine_and_day() -> None:
