@@ -10,11 +10,7 @@ from django.urls import reverse
 from fleet import losses, services
 from fleet.clock import set_mode
 from fleet.models import Incident, JobImpact, Machine
-from tests.factories import (
-    NOW,
-    make_fault_report,
-    make_machine,
-)
+from tests.factories import NOW, make_fault_report, make_machine
 from tests.fleet.goodput_world import record, serve
 from tests.fleet.test_goodput import BLOOM, BLOOM_PATHS
 from tests.recordings import recording
@@ -165,6 +161,14 @@ def test_the_form_knows_the_job_of_the_machine_and_its_size():
     assert 'name="impact-job" value="job-7"' in text
     assert 'name="impact-accelerators" value="8"' in text
     assert 'value="2026-03-02T12:00:00"' in text
+
+
+def test_the_form_knows_what_kind_of_job_it_is():
+    incident = make_incident(make_machine(job="job-7", workload="pre-training"))
+
+    page = client_of("technician").get(reverse("fleet:incident", args=[incident.pk]))
+
+    assert '<option value="pre_training" selected>' in page.content.decode()
 
 
 def test_what_cannot_be_is_shown_at_its_field():
