@@ -13,8 +13,8 @@ from django.utils.html import format_html
 from unfold.forms import ActionForm
 
 from fleet import clock
-from fleet.admin import FirmwareBundleAdmin
 from fleet.admin.base import RecordAdmin, RecordInline
+from fleet.admin.firmware import FirmwareBundleAdmin
 from fleet.errors import FleetError
 from fleet.hints import hint
 from fleet.models import FirmwareBundle
