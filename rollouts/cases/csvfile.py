@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from rollouts.analysis.samples import LARGEST
 from rollouts.cases.slips import Slip, SlipKind, Slips, shortened
 from rollouts.errors import CaseRefused
 
@@ -28,7 +29,12 @@ RFC_3339 = re.compile(
     r"(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})?"
 )
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-TIME_ACCEPTED = "an RFC 3339 time with zone, such as 2026-01-31T08:00:00Z"
+FIRST_YEAR, LAST_YEAR = 1900, 2199
+"""No machine was watched before or after; 9999 means that something has no end."""
+TIME_ACCEPTED = (
+    "an RFC 3339 time with zone, such as 2026-01-31T08:00:00Z, of the years "
+    f"{FIRST_YEAR} to {LAST_YEAR}"
+)
 
 
 class BadCell(ValueError):
@@ -64,13 +70,14 @@ def _seconds(cell: str) -> float | SlipKind:
     if match["zone"] is None:
         return SlipKind.TIME_WITHOUT_ZONE
     try:
-        return datetime.fromisoformat(cell.upper()).timestamp()
-    except (ValueError, OverflowError):
+        moment = datetime.fromisoformat(cell.upper())
+    except ValueError:
         return SlipKind.BAD_TIME
+    return moment.timestamp() if FIRST_YEAR <= moment.year <= LAST_YEAR else SlipKind.BAD_TIME
 
 
 def number_in(cell: str, *, column: str, at_least: float = -math.inf) -> float:
-    """A finite decimal number, not below `at_least`.
+    """A decimal number, not below `at_least` and not beyond `LARGEST`.
 
     Examples
     --------
@@ -85,6 +92,8 @@ def number_in(cell: str, *, column: str, at_least: float = -math.inf) -> float:
     value = float(cell)
     if math.isinf(value):
         raise BadCell(column, cell, SlipKind.NOT_A_NUMBER, accepted)
+    if abs(value) > LARGEST:
+        raise BadCell(column, cell, SlipKind.TOO_LARGE, f"{accepted}, up to {LARGEST:g}")
     if value < at_least:
         raise BadCell(column, cell, SlipKind.NEGATIVE_VALUE, accepted)
     return value

@@ -68,6 +68,7 @@ def read_roster(
             table.slip(line, bad)
             dropped.add(machine)
     _require_arms(table, arms, groups)
+    _require_both(table, kept, groups=groups)
     dropped -= kept.keys() | others  # a second row of a machine does not take the first away
     return _in_order(kept, attributes, others=others, dropped=dropped)
 
@@ -107,6 +108,17 @@ def _require_arms(
                     f'The policy says which is which: "arms": {{"canary": [...], '
                     '"control": [...]}'
                 )
+
+
+def _require_both(table: CsvFile, kept: Mapping[str, _Row], *, groups: Mapping[str, int]) -> None:
+    """Where bad rows are left out, an arm may have nobody left."""
+    seen = Counter(CANARY if row.is_canary else CONTROL for row in kept.values())
+    for arm in (CANARY, CONTROL):
+        if not seen[arm]:
+            raise CaseRefused(
+                f"{table.name}: none of the {sum(groups.values())} rows with a group is a good row "
+                f"of the {arm}; accepted: at least one good row per arm"
+            )
 
 
 def _in_order(

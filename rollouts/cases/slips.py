@@ -15,6 +15,7 @@ class SlipKind(StrEnum):
     BAD_TIME = "bad_time"
     TIME_WITHOUT_ZONE = "time_without_zone"
     NOT_A_NUMBER = "not_a_number"
+    TOO_LARGE = "too_large"
     NEGATIVE_EXPOSURE = "negative_exposure"
     NEGATIVE_VALUE = "negative_value"
     END_BEFORE_START = "end_before_start"

@@ -394,6 +394,9 @@ BAD_ROWS = [
     ("faults", "b,2026-02-30T00:00:00Z,DBE,critical", "bad_time", "time"),
     ("faults", "b,1767571200,DBE,critical", "bad_time", "time"),
     ("faults", "b,2026-W01-1T00:00:00Z,DBE,critical", "bad_time", "time"),
+    ("faults", "b,0001-01-01T00:00:00+14:00,DBE,critical", "bad_time", "time"),
+    ("faults", "b,9999-12-31T23:59:59.9999999Z,DBE,critical", "bad_time", "time"),
+    ("faults", "b,2200-01-01T00:00:00Z,DBE,critical", "bad_time", "time"),
     ("faults", "b,,DBE,critical", "missing_value", "time"),
     ("faults", "b,2026-01-05T00:00:00Z,,critical", "missing_value", "signature"),
     ("faults", "nobody,2026-01-05T00:00:00Z,DBE,critical", "unknown_machine", "machine"),
@@ -406,6 +409,8 @@ BAD_ROWS = [
     ("observations", GOOD_REPORT.replace("3600", "nan"), "not_a_number", "in_service_seconds"),
     ("observations", GOOD_REPORT.replace("3600", "inf"), "not_a_number", "in_service_seconds"),
     ("observations", GOOD_REPORT.replace("3600", "1e999"), "not_a_number", "in_service_seconds"),
+    ("observations", GOOD_REPORT.replace("3600", "1e101"), "too_large", "in_service_seconds"),
+    ("observations", GOOD_REPORT.replace(",,", ",1e308,"), "too_large", "throughput"),
     ("observations", GOOD_REPORT.replace("3600", "3_600"), "not_a_number", "in_service_seconds"),
     ("observations", GOOD_REPORT.replace("3600", ""), "missing_value", "in_service_seconds"),
     ("observations", GOOD_REPORT.replace(",,", ",NaN,"), "not_a_number", "throughput"),
@@ -423,6 +428,7 @@ BAD_ROWS = [
      "left_at"),
     ("machines", "b,canary,,,r1,3", "missing_value", "enrolled_at"),
     ("machines", "b,,2026-01-01T00:00:00Z,,r1,3", "missing_value", "arm"),
+    ("machines", "b,canary,2026-01-01T00:00:00Z,9999-12-31T23:59:59Z,r1,3", "bad_time", "left_at"),
     ("machines", "b,canary,2026-01-01T00:00:00Z,,r1,3\nb,control,2026-01-01T00:00:00Z,,r1,3",
      "duplicate", "machine"),
 ]  # fmt: skip
@@ -606,6 +612,27 @@ def test_without_machines_there_is_no_case(folder):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(CaseRefused, match="no such folder"):
         read_case(tmp_path / "none")
+
+
+@pytest.mark.parametrize("arm", ["canary", "control"])
+def test_an_arm_of_bad_rows_alone_is_refused_where_they_are_left_out(folder, arm):
+    rows = [
+        line.replace("2026-01-0", "garbage", 1) if f",{arm}," in line else line
+        for line in MACHINES.splitlines()
+    ]
+    write(folder, "machines", "\n".join(rows))
+
+    assert f"none of the 5 rows with a group is a good row of the {arm}" in refusal(
+        folder, bad_rows="report"
+    )
+
+
+def test_a_covariate_beyond_all_use_is_refused(folder):
+    write(folder, "machines", MACHINES.replace("1e1", "1e101"))
+
+    assert "column pre: '1e101'; accepted: a finite number, up to 1e+100" in refusal(
+        folder, covariates={"faults": "pre"}
+    )
 
 
 def test_a_machines_file_without_rows_is_refused(folder):
