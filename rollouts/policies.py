@@ -5,6 +5,7 @@ The schema is the one place of every default; nothing here repeats a number of i
 
 import difflib
 import functools
+import itertools
 import json
 import math
 import tomllib
@@ -88,6 +89,10 @@ def parsed(text: str, *, suffix: str, source: str) -> Document:
     return document
 
 
+MOST_VALUES = 100_000
+"""Of a document; no plan and no policy of a case comes near."""
+
+
 def _from_json(text: str) -> Any:
     def refuse(constant: str) -> float:
         raise ValueError(f"{constant} is not a number")
@@ -96,6 +101,8 @@ def _from_json(text: str) -> Any:
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key, _ in pairs:
+        _key(key)
     for key, times in Counter(key for key, _ in pairs).items():
         if times > 1:
             raise ValueError(f"the key {key!r} stands there {times} times")
@@ -122,13 +129,19 @@ def _from_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_UniqueKeyLoader)
 
 
-def _plain(value: Any) -> Any:
-    """Turn what TOML and YAML know beyond JSON (times, NaN, other keys) to JSON or refuse it."""
+def _plain(value: Any, values: Iterator[int] | None = None) -> Any:
+    """Turn what TOML and YAML know beyond JSON (times, NaN, other keys) to JSON or refuse it.
+
+    YAML may name one value many times over, and a few lines of it hold more than any memory.
+    """
+    values = values or itertools.count(1)
+    if next(values) > MOST_VALUES:
+        raise ValueError(f"it holds more than {MOST_VALUES} values")
     match value:
         case dict():
-            return {_key(key): _plain(item) for key, item in value.items()}
+            return {_key(key): _plain(item, values) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_plain(item, values) for item in value]
         case datetime() | date() | time():
             return value.isoformat()
         case float() if not math.isfinite(value):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from rollouts.policies import (
     with_defaults,
 )
 
+MANY_TIMES_OVER = [
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]"
+    for before, name in pairwise("abcdefghijklmnop")
+]
+"""Ten of ten of ten: 10¹⁵ values in a few hundred characters of YAML."""
 CASES = Path(__file__).parents[2] / "docs" / "cases"
 
 
@@ -266,6 +272,10 @@ def test_json_toml_and_yaml_mean_the_same(tmp_path):
         ("p.yaml", "alpha: .nan", "nan is not a finite number"),
         ("p.yaml", "alpha: 0.1\nalpha: 0.2", "'alpha' stands there 2 times"),
         ("p.yaml", "alpha: [", "not valid YAML"),
+        ("p.yaml", "? [a]\n: 1", r"the key \['a'\] is not text"),
+        ("p.yaml", "? {a: b}\n: 1", "is not text"),
+        ("p.yaml", "\n".join(["a: &a [x]", *MANY_TIMES_OVER]), "more than 100000 values"),
+        ("p.json", f'{{"a": [{"1," * 100_000}1]}}', "more than 100000 values"),
         ("p.yaml", "a: !!python/object:os.system {}", "not valid YAML"),
         ("p.ini", "alpha=1", r"unknown kind of file '.ini'; accepted: .json"),
     ],
