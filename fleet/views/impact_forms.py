@@ -6,8 +6,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from fleet import clock, services
-from fleet.models import Incident, JobImpact, JobKind
+from fleet import clock, goodput, services
+from fleet.models import Incident, Job, JobImpact, JobKind
 from fleet.services import Impact
 from fleet.views.goodput import KINDS, PATHS
 
@@ -106,9 +106,11 @@ class ImpactForm(forms.Form):
 def _known(incident: Incident) -> dict[str, Any]:
     """Return what is known already: when it began, and what ran on the machine."""
     job = incident.machine.job
+    kind = Job.objects.filter(name=job).values_list("kind", flat=True).first()
     return {
         "key": secrets.token_hex(16),
         "fault_at": incident.opened_at,
         "job": job,
+        "job_kind": goodput.job_kind(kind or incident.machine.workload) if job else "",
         "accelerators": services.accelerators_of([job]).get(job),
     }
