@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from fleet.services import counters
 AHEAD = timedelta(minutes=5)  # a machine's clock may run ahead by this
 LENGTH_SLACK_SECONDS = 1.0  # times are rounded to seconds, exposure may not be
 LOOK_UP = 5000
+LARGEST = 1e100  # what a machine measures is less, and sums and products of such stay finite
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ def _time(name: str, value: object) -> datetime:
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _Refused(name, value, "a number is needed")
-    if not 0 <= value <= sys.float_info.max:  # NaN is not within either
-        raise _Refused(name, value, "a finite number of 0 or more is needed")
+    if not 0 <= value <= LARGEST:  # NaN is not within either
+        raise _Refused(name, value, f"a number from 0 to {LARGEST:g} is needed")
     return float(value)
 
 

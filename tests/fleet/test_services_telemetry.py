@@ -147,6 +147,7 @@ def test_a_wrong_fault_is_refused_by_field_and_value_and_the_others_are_stored(n
     [
         ("throughput", float("nan")),
         ("throughput", float("inf")),
+        ("throughput", 1e101),
         ("throughput", "n/a"),
         ("throughput", ""),
         ("throughput", True),
