@@ -428,9 +428,10 @@ def severe_ni_power(
     """
     if min(canary_interruptions, control_interruptions) <= 0:
         return 0.0
-    if share < 0 or margin <= 0 or share + margin >= 1:
-        raise InvalidSample(f"share and share + margin lie in [0, 1): got {share} and {margin}")
-    plain, moved = share * (1 - share), (share + margin) * (1 - share - margin)
+    if not (0 <= share < 1 and 0 < margin < 1):
+        raise InvalidSample(f"a share lies in [0, 1), a margin in (0, 1): got {share} and {margin}")
+    worse = min(share + margin, 1.0)  # no share is larger, though a margin may ask for it
+    plain, moved = share * (1 - share), worse * (1 - worse)
     control = plain / control_interruptions
     error = math.sqrt(max(plain, moved) / canary_interruptions + control)
     spread = math.sqrt(plain / canary_interruptions + control)

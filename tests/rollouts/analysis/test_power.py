@@ -275,6 +275,16 @@ def test_with_many_hits_a_share_is_found_as_often_as_the_exact_test_finds_it(mon
     assert share_halt_power(0.17, **wave) == pytest.approx(exact, abs=0.03)
 
 
+def test_a_margin_beyond_every_share_is_ruled_out_with_ease():
+    assert severe_ni_power(60, 240, bound=LAST_BOUND, share=0.17, margin=0.9) > 0.99
+
+
+@pytest.mark.parametrize(("share", "margin"), [(-0.1, 0.2), (1.0, 0.1), (0.2, 0.0), (0.2, 1.0)])
+def test_an_impossible_share_or_margin_is_refused(share, margin):
+    with pytest.raises(InvalidSample, match="a share lies in"):
+        severe_ni_power(60, 240, bound=LAST_BOUND, share=share, margin=margin)
+
+
 def test_no_interruption_decides_nothing():
     assert recovery_ni_power(0, 40, bound=LAST_BOUND) == 0
     assert severe_ni_power(0, 0, bound=LAST_BOUND) == 0
