@@ -153,5 +153,6 @@ def ends_service(events: Events, near: FloatArray, *, as_of: float) -> bool:
     >>> ends_service(events, np.array([160.0, np.inf]), as_of=150.0)  # the end is still to come
     False
     """
-    known = int((events.time_seconds <= as_of).sum())
-    return known > 0 and 2 * int((near <= as_of).sum()) >= known
+    is_known = events.time_seconds <= as_of
+    known = int(is_known.sum())
+    return known > 0 and 2 * int((near[is_known] <= as_of).sum()) >= known

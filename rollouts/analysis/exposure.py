@@ -58,20 +58,24 @@ def clock_start(samples: Samples) -> FloatArray:
 
 
 def entry_seconds(samples: Samples) -> FloatArray:
-    """When each unit enters: clock start or first enrolment; infinite if it never is at risk."""
-    units = samples.units
-    first = np.full(units.is_canary.size, np.inf)
-    np.minimum.at(first, samples.machines.unit, samples.machines.enrolled_seconds)
-    entry = np.maximum(first, units.clock_start_seconds)
-    is_seen = np.zeros(entry.size, dtype=np.bool_)
-    machine, _, end = service_spans(samples)
+    """When each unit enters: the clock runs, a machine is enrolled, and was at risk once.
+
+    Infinite if it never is. A recording knows what is still to come; a look must not.
+    """
+    units, unit = samples.units, samples.machines.unit
+    entry = np.full(units.is_canary.size, np.inf)
+    np.minimum.at(entry, unit, samples.machines.enrolled_seconds)
     starts = clock_start(samples)
-    is_seen[samples.machines.unit[machine[end > starts[machine]]]] = True
+    at_risk = np.full(entry.size, np.inf)
+    machine, start, end = service_spans(samples)
+    low = np.maximum(start, starts[machine])
+    counts = end > low
+    np.minimum.at(at_risk, unit[machine[counts]], low[counts])
     if samples.faults is not None:  # a fault outside the service intervals counts, unexposed
         faults = samples.faults
         late = faults.time_seconds >= starts[faults.machine]
-        is_seen[samples.machines.unit[faults.machine[late]]] = True
-    return np.where(is_seen, entry, np.inf)
+        np.minimum.at(at_risk, unit[faults.machine[late]], faults.time_seconds[late])
+    return np.maximum.reduce([entry, units.clock_start_seconds, at_risk])
 
 
 def exposure_at(samples: Samples, as_of: FloatArray) -> Exposure:

@@ -122,6 +122,13 @@ def test_an_end_of_service_that_is_still_to_come_is_not_known():
     assert ends_service(every, near, as_of=5.5 * HOUR)
 
 
+def test_a_fault_that_is_still_to_come_tells_nothing_of_its_family():
+    events = Events(np.array([0, 1]), np.array([100.0, 1500.0]))
+
+    # The second machine has left already when its fault comes, as late reports have it.
+    assert not ends_service(events, np.array([np.inf, 900.0]), as_of=1000.0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10_000)), max_size=30), st.randoms())
 def test_the_order_of_rows_never_changes_the_episodes(pairs, shuffler):

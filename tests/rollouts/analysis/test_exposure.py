@@ -81,6 +81,20 @@ def test_a_fault_outside_every_service_interval_still_lets_its_unit_enter():
     assert exposure.seconds[0, 0] == 0
 
 
+def test_a_recording_does_not_know_at_a_look_who_will_be_at_risk_later():
+    sample = worlds.world(
+        1,
+        2,
+        hours=10,
+        service=ServiceIntervals(np.array([0, 2]), at(5, 0), at(10, 10)),
+        faults=worlds.faults([(1, 7.0)]),
+    )
+
+    present = exposure_at(sample, at(3, 6, 8)).is_present
+
+    assert present.tolist() == [[False, True, True], [False, False, True], [True, True, True]]
+
+
 def test_silence_is_not_service():
     # Both machines report for 3 and 10 hours; the first one's exposure ends with its reports.
     sample = worlds.world(
