@@ -37,6 +37,31 @@ def turning_points(rollout: Rollout, *, limit: int = 200) -> list[Decision]:
     return list(reversed(changed[:limit]))
 
 
+def earlier_halts(rollout: Rollout, *, limit: int = 5) -> list[dict[str, Any]]:
+    """Return the newest halts of other rollouts of the same bundle, with who or what halted."""
+    halts = Transition.objects.filter(wave=None, new_status=Status.HALTED)
+    told = (
+        halts.filter(rollout__bundle=rollout.bundle_id)
+        .exclude(rollout=rollout.pk)
+        .select_related("rollout", "decision", "order__actor")
+        .order_by("-pk")
+    )
+    return [
+        {
+            "rollout_id": one.rollout_id,
+            "rollout": one.rollout.name,
+            "at": one.at.isoformat(),
+            "by": str(one.order.actor) if one.order else "",
+            "reason": one.decision.reason
+            if one.decision
+            else one.order.reason
+            if one.order
+            else "",
+        }
+        for one in told[:limit]
+    ]
+
+
 def timeline(rollout: Rollout, *, limit: int = 100) -> list[dict[str, Any]]:
     """Return the newest orders, moves and turning decisions as one list, newest first."""
     orders = rollout.orders.select_related("actor", "second_person").order_by("-pk")[:limit]

@@ -82,6 +82,9 @@ def lines(seen: Preview) -> Iterator[str]:
     yield f"digest {seen.digest}"
     yield f"{plan['rollout']}: {plan['bundle']} to {plan['machines']} machines ({plan['selector']})"
     yield from (f"REFUSED {reason}" for reason in plan["refusals"])
+    for halt in plan.get("earlier_halts", ()):
+        who = halt["by"] or "the engine"
+        yield f"the bundle was halted by {who} in {halt['rollout']}: {halt['reason'] or '-'}"
     yield from (_wave(wave) for wave in plan["waves"])
     yield from (f"wave {word['number']}: {word['summary']}" for word in plan["forecast"])
     yield from (f"fixed in advance: {term}" for term in plan.get("terms", ()))

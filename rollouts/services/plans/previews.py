@@ -24,7 +24,7 @@ from django.db.models import Count, Q
 from fleet.lifecycle import State
 from fleet.models import Job, Machine
 from rollouts import models as rows
-from rollouts import planning
+from rollouts import planning, selectors
 from rollouts.lifecycle import Status
 from rollouts.models import Preview, Rollout
 from rollouts.planning.schedule import Opening, Turn, WaveTimes, capacity_loss, schedule
@@ -230,6 +230,7 @@ def _summary(
         "machines": len(people.members),
         "units": len(drawn.rows),
         "refusals": list(made.reasons),
+        "earlier_halts": selectors.earlier_halts(rollout),
         "terms": terms_of(rollout.plan),
         "waves": [_wave(made, calendar, number, rollout, now) for number in calendar.waves],
         "strata": _strata(drawn),

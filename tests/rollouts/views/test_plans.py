@@ -11,6 +11,7 @@ from django.urls import reverse
 from rollouts import policies, services
 from rollouts.models import Policy, Rollout
 from tests.factories import NOW, make_bundle, make_machines, make_user
+from tests.rollouts import rows
 from tests.rollouts.pages import client_of
 from tests.rollouts.plans import OLD, bundle_of, document
 
@@ -167,3 +168,35 @@ def test_what_is_wrong_is_said_beside_each_field_at_once():
 
 def test_the_form_asks_for_a_login():
     assert "/admin/login/" in Client().get(NEW_PAGE)["Location"]
+
+
+def test_a_bundle_that_was_halted_before_says_so_in_every_later_plan():
+    halted = rows.running()
+    services.halt(halted, actor=make_user("eve"), reason="fans at full speed", now=NOW)
+    again = services.create_draft(
+        name="again",
+        bundle=halted.bundle,
+        selector="platform=dgx-h100",
+        document=document(),
+        author=halted.author,
+        now=NOW,
+    )
+
+    services.preview(again, now=NOW)
+    page = client_of("operator").get(reverse("rollouts:plan", args=[again.pk])).content.decode()
+
+    assert "This bundle was halted before" in page
+    assert "halted by eve: fans at full speed" in page
+    halted.refresh_from_db()
+    assert not services.preview(other_bundle(halted), now=NOW).summary["earlier_halts"]
+
+
+def other_bundle(halted: Rollout) -> Rollout:
+    return services.create_draft(
+        name="other",
+        bundle=bundle_of("nic"),
+        selector="platform=dgx-h100",
+        document=document(),
+        author=halted.author,
+        now=NOW,
+    )
