@@ -42,7 +42,7 @@ class Entry:
 
 
 PROTOTYPE_SIZES = {"8+32": 400, "64+256": 400, "256+1024": 100}
-"""Replications behind the prototype's figures of power, as its report states them for its engine."""
+"""Waves behind the prototype's figures of power, as its report states them for its engine."""
 ASYMPTOTIC_LEVEL = 0.065
 
 
