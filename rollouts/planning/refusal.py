@@ -53,6 +53,7 @@ def refuse(
     assignments: Assignments,
     alphas: Mapping[str, float | Fraction],
     metrics: Collection[str],
+    most_enumerated: int,
 ) -> list[str]:
     """Everything that is wrong with a plan for this population, at once; empty if nothing is.
 
@@ -66,6 +67,8 @@ def refuse(
         Of the guardrails that are judged by re-assignment.
     metrics : collection of str
         The known metrics.
+    most_enumerated : int
+        Assignments up to which a test goes through all of them instead of drawing `resamples`.
     """
     specs = [WaveSpec.of(wave) for wave in plan["waves"]]
     return [
@@ -78,6 +81,7 @@ def refuse(
         *_cap_reasons(plan.get("caps", {})),
         *_metric_reasons(plan["guardrails"], metrics=metrics),
         *_design_reasons(assignments, alphas=alphas, batch_size=plan.get("batch_size")),
+        *_resample_reasons(plan, assignments, alphas=alphas, most_enumerated=most_enumerated),
     ]
 
 
@@ -239,3 +243,35 @@ def _design_reasons(
                 "take more canaries or fewer guardrails"
             )
     return reasons
+
+
+def _resample_reasons(
+    plan: Mapping[str, Any],
+    assignments: Assignments,
+    *,
+    alphas: Mapping[str, float | Fraction],
+    most_enumerated: int,
+) -> list[str]:
+    """A guardrail whose level is less than one path of those drawn can never halt."""
+    paths = plan["resamples"] + 1
+    blind = sorted(name for name, alpha in alphas.items() if paths * Fraction(alpha) < 1)
+    is_sampled = any(
+        size and _is_sampled(assignments, wave, plan.get("batch_size"), most_enumerated)
+        for wave, size in enumerate(assignments.sizes, 1)
+    )
+    if not (blind and is_sampled):
+        return []
+    level = min(Fraction(alphas[name]) for name in blind)
+    reason = (
+        f"resamples: {plan['resamples']} re-assignments allow no p-value below {1 / paths:.3g}, "
+        f"but {float(level):.3g} is needed to find harm in {', '.join(blind)}; "
+        f"draw at least {math.ceil(1 / level) - 1}"
+    )
+    return [reason]
+
+
+def _is_sampled(
+    assignments: Assignments, wave: int, batch_size: int | None, most_enumerated: int
+) -> bool:
+    cells = cells_of(assignments, wave=wave, batch_size=batch_size)
+    return log_assignments(cells) > math.log(most_enumerated + 0.5)

@@ -463,6 +463,7 @@ PLAN = {
     "caps": {"max_in_flight": 50, "per_rack": None},
     "batch_size": None,
     "guardrails": [{"metric": "faults"}],
+    "resamples": 19_999,
 }
 
 
@@ -471,11 +472,30 @@ def refused(number: int = 200, *, sizes=None, alphas=None, hold_back=0.1, **chan
     specs = [WaveSpec.of(wave) for wave in plan["waves"]]
     sizes = sizes or planning.wave_sizes(number, specs, hold_back=hold_back)
     drawn = planning.draw_order(units(number), sizes=sizes, seed=1, salt="", strata=["site"])
-    return planning.refuse(plan, assignments=drawn, alphas=alphas or {}, metrics=METRICS)
+    return planning.refuse(
+        plan, assignments=drawn, alphas=alphas or {}, metrics=METRICS, most_enumerated=20_000
+    )
 
 
 def test_a_sound_plan_is_not_refused():
     assert refused(alphas={"faults": 0.003}) == []
+
+
+def test_a_plan_that_draws_too_few_re_assignments_for_a_level_is_refused():
+    levels = {"faults": Fraction(1, 1000), "novel": Fraction(1, 1001), "telemetry": 0.01}
+
+    [reason] = refused(alphas=levels, resamples=999)
+
+    assert reason == (
+        "resamples: 999 re-assignments allow no p-value below 0.001, but 0.000999 is needed to "
+        "find harm in novel; draw at least 1000"
+    )
+    assert refused(alphas=levels, resamples=1000) == []
+
+
+def test_where_every_assignment_is_gone_through_none_is_drawn():
+    # C(16, 2) = 120 and C(14, 3) = 364.
+    assert refused(16, sizes=[2, 3], alphas={"faults": 0.01}, resamples=19) == []
 
 
 def test_a_selector_that_matches_nobody_is_refused():

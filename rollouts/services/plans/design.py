@@ -8,6 +8,7 @@ from typing import Any
 from fleet import adapters
 from fleet.models import BundleStatus
 from rollouts import headroom, planning, policies
+from rollouts.analysis.labels import ENUMERATION_LIMIT
 from rollouts.analysis.policy import Metric, Policy
 from rollouts.models import Rollout
 from rollouts.services.plans.forecast import wave_alphas
@@ -141,6 +142,7 @@ def reasons_against(
         assignments=assignments,
         alphas=judged,
         metrics=[metric.value for metric in Metric],
+        most_enumerated=ENUMERATION_LIMIT,
     )
 
 
