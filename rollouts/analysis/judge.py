@@ -33,7 +33,7 @@ from rollouts.analysis.guardrails.interruptions import RecoveryTrack
 from rollouts.analysis.guardrails.per_unit import NO_SIGHTING, Sightings, sightings
 from rollouts.analysis.guardrails.run import SECONDS_PER_HOUR, Run
 from rollouts.analysis.guardrails.throughput import ThroughputTrack
-from rollouts.analysis.labels import Design, Labels
+from rollouts.analysis.labels import ENUMERATION_LIMIT, Design, Labels
 from rollouts.analysis.policy import Guardrail, Metric, Policy
 from rollouts.analysis.quality import coverage, heard_until, report_spacing, sample_ratio_p
 from rollouts.analysis.recommendation import Situation, recommend
@@ -149,21 +149,24 @@ PERMUTED = frozenset(Metric) - {Metric.INSTALL}
 
 
 def design_shortfalls(design: Design, policy: Policy, *, alpha: float) -> dict[str, str]:
-    """Guardrails that this design can never halt on, with the reason in words."""
+    """Guardrails that can never halt by the paths of this design, with the reason in words."""
     shares = alpha_by_guardrail(policy, alpha=alpha)
+    is_drawn = design.assignments > ENUMERATION_LIMIT
+    paths = policy.resamples + 1 if is_drawn else design.assignments
     return {
-        guardrail.name: _shortfall_in_words(design, shares[guardrail.name])
+        guardrail.name: _shortfall_in_words(paths, shares[guardrail.name], is_drawn=is_drawn)
         for guardrail in policy.guardrails
         if guardrail.halt
         and guardrail.metric in PERMUTED
-        and shares[guardrail.name] * design.assignments < 1
+        and shares[guardrail.name] * paths < 1
     }
 
 
-def _shortfall_in_words(design: Design, alpha: Fraction) -> str:
+def _shortfall_in_words(paths: int, alpha: Fraction, *, is_drawn: bool) -> str:
     if not alpha:
         return "nothing of the error budget is left to halt on"
-    return f"too few assignments: {design.assignments} cannot reach the level {float(alpha):.2g}"
+    what = "re-assignments" if is_drawn else "assignments"
+    return f"too few {what}: {paths} cannot reach the level {float(alpha):.2g}"
 
 
 @lru_cache(maxsize=512)

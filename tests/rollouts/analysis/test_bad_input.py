@@ -42,7 +42,7 @@ UNPROVEN = {Verdict.NO_DATA, Verdict.INCONCLUSIVE}
 
 
 def judged(samples: Samples, *guardrails, is_live: bool = False) -> list[LookEvaluation]:
-    policy = worlds.policy(*(guardrails or ALL), resamples=399)
+    policy = worlds.policy(*(guardrails or ALL), resamples=599)
     plan = worlds.live(samples, has_extension=False) if is_live else worlds.recorded(samples)
     evaluations, _ = judge.evaluate(
         samples,

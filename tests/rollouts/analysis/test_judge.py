@@ -787,6 +787,16 @@ def test_a_design_falls_short_where_its_smallest_p_lies_above_the_level():
     assert not judge.design_shortfalls(design, worlds.policy(FAULTS), alpha=0.04)
 
 
+def test_a_policy_falls_short_that_draws_fewer_paths_than_its_level_needs():
+    design = judge.design_of(worlds.world(20, 60, hours=24))
+
+    short = judge.design_shortfalls(design, worlds.policy(FAULTS, resamples=48), alpha=0.02)
+
+    assert short == {"faults": "too few re-assignments: 49 cannot reach the level 0.02"}
+    enough = worlds.policy(FAULTS, resamples=49)
+    assert not judge.design_shortfalls(design, enough, alpha=0.02)
+
+
 def test_a_wave_without_alpha_neither_halts_nor_widens():
     samples = worlds.world(
         20, 60, hours=24, observations=worlds.reports(even_speeds(20, 60, ratio=0.9), hours=24)
