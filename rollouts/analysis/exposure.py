@@ -75,7 +75,8 @@ def entry_seconds(samples: Samples) -> FloatArray:
         faults = samples.faults
         late = faults.time_seconds >= starts[faults.machine]
         np.minimum.at(at_risk, unit[faults.machine[late]], faults.time_seconds[late])
-    return np.maximum(np.maximum(entry, units.clock_start_seconds), at_risk)
+    known: FloatArray = np.maximum.reduce([entry, units.clock_start_seconds, at_risk])
+    return known
 
 
 def exposure_at(samples: Samples, as_of: FloatArray) -> Exposure:

@@ -156,9 +156,7 @@ def design_shortfalls(design: Design, policy: Policy, *, alpha: float) -> dict[s
     return {
         guardrail.name: _shortfall_in_words(paths, shares[guardrail.name], is_drawn=is_drawn)
         for guardrail in policy.guardrails
-        if guardrail.halt
-        and guardrail.metric in PERMUTED
-        and shares[guardrail.name] * paths < 1
+        if guardrail.halt and guardrail.metric in PERMUTED and shares[guardrail.name] * paths < 1
     }
 
 
