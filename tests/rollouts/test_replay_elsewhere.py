@@ -48,6 +48,7 @@ def halted(fake_fleet: FakeFleet, driver: Driver) -> Rollout:
         machines=60,
         waves=[{"count": 20, "window_hours": 12}, {"count": 5, "window_hours": 72}],
         guardrails=GUARDRAILS,
+        resamples=1999,
         extension=0,
         min_exposure_hours=6,
     )
