@@ -48,8 +48,8 @@ LIMIT_RATIO = 3.0
 LOOK_HOUR = 24
 PRODUCT_BYTES = 1 << 26
 """Of assignments in float64 that the bare product multiplies at once."""
-SMALL, REPEATS = 10_000, 5
-"""Up to this size everything is timed so many times, larger ones twice; the fastest counts."""
+REPEATS = 5
+"""Everything is timed so many times; the fastest counts."""
 
 
 class Spent(NamedTuple):
@@ -122,14 +122,13 @@ def measure(machines: int) -> Cost:
     labels_seconds = time.perf_counter() - started
     before = judge.initial_state(drawn.samples, rules)
     first, columns, state = _look(drawn, rules, plan, before, hour=LOOK_HOUR - 1)
-    repeats = REPEATS if machines <= SMALL else 2
     later: list[Spent] = []
-    for _ in range(repeats):  # what it may keep is kept from the look before, not from its double
+    for _ in range(REPEATS):  # what it may keep is kept from the look before, not from its double
         _look(drawn, rules, plan, before, hour=LOOK_HOUR - 1)
         look, columns, _ = _look(drawn, rules, plan, state, hour=LOOK_HOUR)
         later.append(look)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    products = [_product(labels, columns) for _ in range(repeats)]
+    products = [_product(labels, columns) for _ in range(REPEATS)]
     return Cost(
         machines=machines,
         resamples=RESAMPLES,

@@ -255,15 +255,16 @@ def _largest_jobs(pools: Collection[str]) -> dict[str, int]:
 
 def activation_field(rollout: Rollout) -> str:
     """Return the field of the machines that activate as one; empty where each does alone."""
-    return _widest(rollout.bundle.images.values_list("activation_domain", flat=True))
+    return widest(rollout.bundle.images.values_list("activation_domain", flat=True))
 
 
 def shared_field(attempt: Attempt) -> str:
     """Return the same for one attempt, by the images that it is to install."""
-    return _widest(target.get("domain", "") for target in attempt.targets)
+    return widest(target.get("domain", "") for target in attempt.targets)
 
 
-def _widest(domains: Iterable[str]) -> str:
+def widest(domains: Iterable[str]) -> str:
+    """Return the field of the machines that images of these activation domains reboot as one."""
     wanted = set(domains)
     fields = [name for domain, name in _ACTIVATES.items() if domain in wanted]
     return fields[-1] if fields else ""

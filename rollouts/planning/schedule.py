@@ -89,7 +89,7 @@ def schedule(
     begin = 0.0
     for number, after in waves.items():
         lanes = _Lanes()
-        ready = [max(begin, turn.ready) for turn in turns]
+        ready = {index: max(begin, turns[index].ready) for index in by_wave[number]}
         own = sorted(by_wave[number], key=ready.__getitem__)
         for index in own:
             turn = turns[index]

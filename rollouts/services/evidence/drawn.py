@@ -80,9 +80,9 @@ def drawn_from(design: planning.Assignments, machine_ids: Mapping[str, int]) -> 
     """Return a draw that is not stored yet; `machine_ids` maps names of machines to keys."""
     return _drawn(
         [
-            (machine_ids[name], place.unit, place.stratum, place.planned_wave, place.position)
-            for place in design.rows
-            for name in place.machines
+            (machine_ids[name], unit, stratum, planned_wave, position)
+            for unit, machines, stratum, position, planned_wave, _ in design.rows
+            for name in machines
         ]
     )
 

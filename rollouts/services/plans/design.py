@@ -90,9 +90,7 @@ def draw(
         population,
         unit=policy.unit,
         keys=keys,
-        kinds=list(
-            rollout.bundle.places.order_by("position").values_list("image__kind", flat=True)
-        ),
+        kinds=population.kinds,
         faults=recent_faults(rollout.selector, as_of=as_of) if "recent_faults" in keys else {},
     )
     specs = [planning.WaveSpec.of(wave) for wave in rollout.plan["waves"]]
@@ -134,7 +132,7 @@ def reasons_against(
         reasons += _unknown(population, policy=policy)
     if rollout.plan.get("node_probe") and adapters.prober() is None:
         reasons.append("node_probe: nothing is set up (PROBER) that could probe machines")
-    reasons += _divided(rollout, population, assignments, unit=policy.unit)
+    reasons += _divided(population, assignments, unit=policy.unit)
     alphas = wave_alphas(policy, waves=len(assignments.sizes))
     judged = {g.name: alphas[g.name] for g in policy.guardrails if g.halt and g.metric in _DRAWN}
     return reasons + planning.refuse(
@@ -155,11 +153,9 @@ def _unknown(population: Population, *, policy: Policy) -> list[str]:
     ]
 
 
-def _divided(
-    rollout: Rollout, population: Population, assignments: planning.Assignments, *, unit: str
-) -> list[str]:
+def _divided(population: Population, assignments: planning.Assignments, *, unit: str) -> list[str]:
     """Say which machines that activate as one the draw would treat apart."""
-    domain = headroom.activation_field(rollout)
+    domain = headroom.widest(population.domains)
     if not domain:
         return []
     unit_of = {name: row.unit for row in assignments.rows for name in row.machines}

@@ -6,20 +6,19 @@ from typing import Any
 from fleet.lifecycle import State
 from fleet.models import Machine
 from rollouts import headroom
-from rollouts.models import Rollout
 from rollouts.services.plans.population import MOST_NAMED, Group, Population
 
 #: Domains of which it is shown what blocks them.
 MOST_DOMAINS = 20
 
 
-def neighbours_of(rollout: Rollout, people: Population) -> Mapping[str, Any] | None:
+def neighbours_of(people: Population) -> Mapping[str, Any] | None:
     """Return who of the planned activation domains is not planned; None where each activates alone.
 
     Who runs the bundle already is drained with its domain and given back as it was. Anybody else
     keeps the whole domain from starting, for as long as it stands there.
     """
-    field = headroom.activation_field(rollout)
+    field = headroom.widest(people.domains)
     if not field:
         return None
     planned = {member.name: getattr(member.place, field) for member in people.members}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db.models import Count, F, QuerySet, Window
+from django.db.models import Case, Count, F, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber
 
 from fleet import selectors as fleet_selectors
@@ -108,7 +108,8 @@ class Population:
 
     `current` are those that run the bundle already. `unfit` are the reasons that only another
     bundle or another selector mends: a platform that is not covered, a floor that is violated,
-    versions that cannot be ordered.
+    versions that cannot be ordered. `kinds` and `domains` are what the bundle's images are for and
+    what they activate, in its order.
     """
 
     members: Sequence[Member]
@@ -117,6 +118,8 @@ class Population:
     unfit: frozenset[str]
     irreversible: Mapping[str, Group]
     conflicts: Sequence[Conflict]
+    kinds: Sequence[str]
+    domains: Sequence[str]
 
     @property
     def names(self) -> list[str]:
@@ -132,7 +135,9 @@ def read_population(
     fields or labels that units and strata are made of.
     """
     selected = fleet_selectors.machines_matching(selector)
-    kinds = list(bundle.places.order_by("position").values_list("image__kind", flat=True))
+    places = bundle.places.order_by("position")
+    images = list(places.values_list("image__kind", "image__activation_domain"))
+    kinds = [kind for kind, _ in images]
     versions = present_versions(selected, kinds=kinds)
     ready = _readiness(bundle, versions.values())
     left_out = _LeftOut.of(bundle)
@@ -169,6 +174,8 @@ def read_population(
         unfit=frozenset(unfit),
         irreversible=irreversible,
         conflicts=_conflicts(members, kinds=kinds, bundle=bundle, besides=besides),
+        kinds=kinds,
+        domains=[domain for _, domain in images],
     )
 
 
@@ -324,9 +331,9 @@ def present_versions(
         )
         .filter(age=1)
         .exclude(version="", is_disputed=False)
-        .order_by("machine_id", "kind", "version")
-        .values_list("machine_id", "kind", "version", "is_disputed")
-        .distinct()
+        .annotate(said=Case(When(is_disputed=True, then=Value("disputed")), default="version"))
+        .order_by("machine_id", "kind", "said")
+        .values_list("machine_id", "kind", "said")
     )
     found: dict[int, Mapping[str, str]] = {}
     shared: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
@@ -339,16 +346,17 @@ def present_versions(
 
 
 def _by_machine(
-    rows: Iterable[tuple[int, str, str, bool]],
+    rows: Iterable[tuple[int, str, str]],
 ) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
     machine: int | None = None
     parts: list[tuple[str, str]] = []
-    for pk, kind, version, is_disputed in rows:
+    for pk, kind, version in rows:
         if pk != machine:
             if machine is not None:
                 yield machine, tuple(parts)
             machine, parts = pk, []
-        parts.append((kind, "disputed" if is_disputed else version))
+        if (kind, version) not in parts:  # parts of one kind that run alike are one
+            parts.append((kind, version))
     if machine is not None:
         yield machine, tuple(parts)
 

@@ -237,7 +237,7 @@ def _summary(
         "merges": [str(merge) for merge in drawn.merges[:MOST_ROWS]],
         "excluded": _groups(people.excluded),
         "irreversible": _groups(people.irreversible),
-        "neighbours": neighbours_of(rollout, people),
+        "neighbours": neighbours_of(people),
         "conflicts": [{**asdict(one), "kinds": list(one.kinds)} for one in people.conflicts],
         "forecast": [_shown(number, word) for number, word in enumerate(words, start=1)],
         "capacity": calendar.capacity(now),
@@ -322,7 +322,7 @@ class _Calendar:
         self.wave_of = [wave for wave, _ in rows]
         self.jobs = [self.members[name].place.job for name in self.names]
         ready = {job: self._ready(job, now) for job in set(self.jobs)}
-        lanes = _Lanes(plan["caps"])
+        lanes = _Lanes(plan["caps"], pools=self.pools)
         turns = []
         for wave, name, job in zip(self.wave_of, self.names, self.jobs, strict=True):
             place = self.members[name].place
@@ -452,7 +452,7 @@ class _Lanes:
     Machines that are out of service for other reasons use up a limit of their place.
     """
 
-    def __init__(self, caps: Mapping[str, Any]) -> None:
+    def __init__(self, caps: Mapping[str, Any], *, pools: Mapping[str, tuple[int, int]]) -> None:
         self.in_flight: int | None = caps.get("max_in_flight")
         self.limits: dict[str, list[tuple[float, bool]]] = {}
         for name, most in caps.items():
@@ -462,7 +462,9 @@ class _Lanes:
             where = name.removeprefix("per_").removesuffix("_share")
             domain = "pool" if name == "max_unavailable_share" else where
             self.limits.setdefault(domain, []).append((most, is_share))
-        self.sizes = {domain: _sizes(domain) for domain in self.limits}
+        self.sizes = {
+            domain: pools if domain == "pool" else _sizes(domain) for domain in self.limits
+        }
         # Two names at least, so that it always returns a tuple.
         self.place_of = attrgetter("platform", "platform", *self.limits)
         self.seen: dict[tuple[str, ...], tuple[tuple[str, int], ...]] = {}
