@@ -35,7 +35,7 @@ ENUMERATION_LIMIT = 20_000
 CHUNK_BYTES = 1 << 25
 """Bytes of one unpacked chunk of assignments while drawing (one byte per unit and path)."""
 BLOCK_BYTES = 1 << 19
-SLAB_UNITS = 1 << 10
+SLAB_UNITS = 1 << 11
 """Summing goes through blocks of so many bytes in float64 and units, which stay in a core's cache:
 unpacked at once, the assignments would be written to memory and read from it 64 times as large."""
 EXACT_FLOAT_LIMIT = 1 << 53
